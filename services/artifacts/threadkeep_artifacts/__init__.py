@@ -1,0 +1,1 @@
+"""The artifacts service: append-only versions of produced content."""

@@ -1,0 +1,1 @@
+"""The config service: definitions of agents, tools and providers, and their revisions."""

@@ -1,0 +1,1 @@
+"""The projection service: messages and summaries, rebuildable from the runtime's log."""

@@ -1,0 +1,1 @@
+"""The runtime service: sessions, tasks, runs, tickets, events and checkpoints."""
