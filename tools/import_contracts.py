@@ -1,8 +1,8 @@
 """Two contract types for import-linter, both about direct imports.
 
-`only_in`: some packages may be imported by some modules alone. `knows_only`: some modules may import a list of ours, and
-a list of packages from outside. Patterns are dotted names with `*` for one part and a closing `.**` for the module and
-everything below it; `{root}` stands for the importing module's first part.
+`only_in`: some packages may be imported by some modules alone. `knows_only`: some modules may import a list of ours,
+and a list of packages from outside. Patterns are dotted names with `*` for one part and a closing `.**` for the module
+and everything below it; `{root}` stands for the importing module's first part.
 """
 
 import re

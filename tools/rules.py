@@ -1,7 +1,7 @@
 """`make rules`: one line per rule of the contract, with its id, the number of tests that prove it, and the tests.
 
-The list of rules is tests/architecture/rules.txt. A rule without a test shows as 0; a test that names an unknown rule is
-an error.
+The list of rules is tests/architecture/rules.txt. A rule without a test shows as 0; a test that names an unknown rule
+is an error.
 """
 
 import sys
@@ -17,7 +17,7 @@ RULES = ROOT / "tests" / "architecture" / "rules.txt"
 def rule_titles() -> dict[str, str]:
     """Rule id to short title, in the contract's order."""
     lines = (line.split(maxsplit=1) for line in RULES.read_text().splitlines() if line and not line.startswith("#"))
-    return {rule: title for rule, title in lines}
+    return {rule: title.strip() for rule, title in lines}
 
 
 class RuleCollector:

@@ -1,0 +1,1 @@
+"""What tests of every service share: a real PostgreSQL, suites in one process, waiting, and reading errors."""
