@@ -1,7 +1,6 @@
-"""Generates the Python stubs from protos/ into the Python client, or into another folder for the drift check.
+"""Generates the stubs from protos/ into the clients, as protos/buf.gen.yaml says, and tells whether they are current.
 
-Messages and services come from the protoc that grpc_tools brings, the type stubs from mypy-protobuf; both are pinned in
-constraints.txt, so that the same protos give the same bytes everywhere.
+Every plugin is pinned in constraints.txt, so that the same protos give the same bytes everywhere.
 """
 
 import filecmp
@@ -12,98 +11,75 @@ import sys
 import tempfile
 from pathlib import Path
 
-import grpc_tools
-
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
-STUBS = ROOT / "clients" / "python"
+PYTHON = Path("clients") / "python"
 PACKAGE_DOC = '"""Generated from protos/{package}; `make gen` writes it, nobody edits it."""\n'
-PATTERNS = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi", "__init__.py")
 
 
-def proto_files(protos: Path = PROTOS) -> list[Path]:
-    """Every file of the contract, relative to `protos`, in a stable order."""
-    return sorted(path.relative_to(protos) for path in protos.glob("threadkeep/*/v*/*.proto"))
-
-
-def generate(out: Path, protos: Path = PROTOS) -> list[Path]:
-    """Writes stubs for every proto into `out`; returns the files written, relative to `out`.
+def generate(out: Path, protos: Path = PROTOS) -> set[Path]:
+    """Generates from `protos` below `out`, laid out as the repository is; returns the files, relative to `out`.
 
     Raises:
-        subprocess.CalledProcessError: protoc refused a proto (it says why on stderr).
+        subprocess.CalledProcessError: a proto is in error (buf says where, on stderr).
     """
-    files = proto_files(protos)
-    include = Path(grpc_tools.__file__).parent / "_proto"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    command = [
-        *(sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}", f"-I{include}"),
-        *(f"--python_out={out}", f"--grpc_python_out={out}", f"--mypy_out=quiet:{out}", f"--mypy_grpc_out=quiet:{out}"),
-        *(str(file) for file in files),
-    ]
-    subprocess.run(command, check=True, env={**os.environ, "PATH": path})
-    _drop_empty_services(out, files)
-    for folder in sorted({file.parent for file in files}):
-        for package in (folder.parent, folder):
-            (out / package / "__init__.py").write_text(PACKAGE_DOC.format(package=package.as_posix()))
-    return written(out, files)
+    command = ["buf", "generate", str(protos), "--template", str(PROTOS / "buf.gen.yaml"), "--output", str(out)]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PATH": path})
+    for stub in (out / PYTHON).rglob("*_pb2_grpc.pyi"):
+        if not stub.with_suffix(".py").exists():
+            stub.unlink()  # mypy-protobuf writes one for files without services, too
+    for folder in _packages(out):
+        document = PACKAGE_DOC.format(package=folder.relative_to(out / PYTHON).as_posix())
+        (folder / "__init__.py").write_text(document)
+    return generated(out)
 
 
-def _drop_empty_services(out: Path, files: list[Path]) -> None:
-    """A proto without services needs no gRPC module; protoc writes an empty one all the same."""
-    for file in files:
-        if file.stem.endswith("_service"):
-            continue
-        for suffix in ("_pb2_grpc.py", "_pb2_grpc.pyi"):
-            (out / file.parent / f"{file.stem}{suffix}").unlink(missing_ok=True)
+def _packages(root: Path) -> list[Path]:
+    """The folders of generated Python packages below `root`: threadkeep/<service> and threadkeep/<service>/v<n>."""
+    versions = [path for path in (root / PYTHON).glob("threadkeep/*/v[0-9]*") if path.is_dir()]
+    return sorted({folder for version in versions for folder in (version.parent, version)})
 
 
-def written(root: Path, files: list[Path]) -> list[Path]:
-    """The generated files under `root` in the packages of `files`, relative to it."""
-    folders = sorted({parent for file in files for parent in (file.parent, file.parent.parent)})
-    found = (path for folder in folders for pattern in PATTERNS for path in (root / folder).glob(pattern))
-    return sorted(path.relative_to(root) for path in found)
+def generated(root: Path = ROOT) -> set[Path]:
+    """The generated files below `root`, relative to it."""
+    found = (path for folder in _packages(root) for path in folder.glob("*.py*") if path.is_file())
+    return {path.relative_to(root) for path in found}
 
 
 def drift(fresh: Path) -> list[str]:
-    """Generates into the empty folder `fresh` and says how the committed stubs differ; empty when they are current."""
-    expected = set(generate(fresh))
-    present = committed()
+    """Generates into the empty folder `fresh` and says how the repository differs; empty when it is current."""
+    expected, present = generate(fresh), generated()
     problems = [f"missing: {path}" for path in sorted(expected - present)]
     problems += [f"without a proto: {path}" for path in sorted(present - expected)]
     for path in sorted(expected & present):
-        if not filecmp.cmp(fresh / path, STUBS / path, shallow=False):
+        if not filecmp.cmp(fresh / path, ROOT / path, shallow=False):
             problems.append(f"stale: {path}")
     return problems
 
 
-def committed() -> set[Path]:
-    """The generated files that the Python client holds now, relative to it."""
-    packages = [path.relative_to(STUBS) / "any.proto" for path in STUBS.glob("threadkeep/*/v*") if path.is_dir()]
-    return set(written(STUBS, packages))
-
-
-def refresh() -> int:
-    """Brings the Python client's stubs up to date, whole or not at all; returns how many files changed."""
+def refresh() -> list[str]:
+    """Brings the stubs up to date, whole or not at all; returns what was done to which file."""
     with tempfile.TemporaryDirectory() as folder:
         fresh = Path(folder)
-        expected = generate(fresh)
-        changed = 0
-        for path in sorted(committed() - set(expected)):
-            (STUBS / path).unlink()
-            changed += 1
-        for path in expected:
-            target = STUBS / path
-            if target.exists() and filecmp.cmp(fresh / path, target, shallow=False):
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(fresh / path, target)
-            changed += 1
-    return changed
+        changes = drift(fresh)
+        for change in changes:
+            path = Path(change.split(": ", 1)[1])
+            if (fresh / path).exists():
+                (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(fresh / path, ROOT / path)
+            else:
+                (ROOT / path).unlink()
+    return changes
 
 
 def main() -> int:
     """`python -m tools.gen`."""
-    print(f"{refresh()} files changed in {STUBS.relative_to(ROOT)}")
+    try:
+        changes = refresh()
+    except subprocess.CalledProcessError as error:
+        return error.returncode
+    print("\n".join(changes) if changes else "the stubs are current")
     return 0
 
 

@@ -23,5 +23,5 @@ def test_a_changed_proto_gives_other_stubs(tmp_path: Path) -> None:
         text = (gen.PROTOS / "threadkeep" / "common" / "v1" / name).read_text()
         folder.joinpath(name).write_text(text.replace("bytes data = 2;", "bytes content = 2;"))
     gen.generate(out, protos)
-    stub = Path("threadkeep/common/v1/payload_pb2.py")
-    assert (out / stub).read_bytes() != (gen.STUBS / stub).read_bytes()
+    stub = Path("clients/python/threadkeep/common/v1/payload_pb2.py")
+    assert (out / stub).read_bytes() != (gen.ROOT / stub).read_bytes()

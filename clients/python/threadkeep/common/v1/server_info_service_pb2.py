@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/common/v1/server_info_service.proto\x12\x14threadkeep.common.v1\x1a\"threadkeep/common/v1/options.proto\"\x16\n\x14GetServerInfoRequest\"$\n\x05Limit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03\"\xa8\x01\n\x15GetServerInfoResponse\x12\x10\n\x08services\x18\x01 \x03(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x18\n\x10\x63ontract_release\x18\x03 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x04 \x01(\t\x12+\n\x06limits\x18\x05 \x03(\x0b\x32\x1b.threadkeep.common.v1.Limit\x12\x14\n\x0c\x63\x61pabilities\x18\x06 \x03(\t2\x85\x01\n\x11ServerInfoService\x12p\n\rGetServerInfo\x12*.threadkeep.common.v1.GetServerInfoRequest\x1a+.threadkeep.common.v1.GetServerInfoResponse\"\x06\xaa\x9f\x19\x02\x08\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/common/v1/server_info_service.proto\x12\x14threadkeep.common.v1\x1a\"threadkeep/common/v1/options.proto\"\x16\n\x14GetServerInfoRequest\"1\n\x05Limit\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value\"\xeb\x01\n\x15GetServerInfoResponse\x12\x1a\n\x08services\x18\x01 \x03(\tR\x08services\x12\x18\n\x07version\x18\x02 \x01(\tR\x07version\x12)\n\x10\x63ontract_release\x18\x03 \x01(\tR\x0f\x63ontractRelease\x12\x18\n\x07\x62\x61\x63kend\x18\x04 \x01(\tR\x07\x62\x61\x63kend\x12\x33\n\x06limits\x18\x05 \x03(\x0b\x32\x1b.threadkeep.common.v1.LimitR\x06limits\x12\"\n\x0c\x63\x61pabilities\x18\x06 \x03(\tR\x0c\x63\x61pabilities2\x85\x01\n\x11ServerInfoService\x12p\n\rGetServerInfo\x12*.threadkeep.common.v1.GetServerInfoRequest\x1a+.threadkeep.common.v1.GetServerInfoResponse\"\x06\xaa\x9f\x19\x02\x08\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,9 +37,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSERVERINFOREQUEST']._serialized_start=108
   _globals['_GETSERVERINFOREQUEST']._serialized_end=130
   _globals['_LIMIT']._serialized_start=132
-  _globals['_LIMIT']._serialized_end=168
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=171
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=339
-  _globals['_SERVERINFOSERVICE']._serialized_start=342
-  _globals['_SERVERINFOSERVICE']._serialized_end=475
+  _globals['_LIMIT']._serialized_end=181
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=184
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=419
+  _globals['_SERVERINFOSERVICE']._serialized_start=422
+  _globals['_SERVERINFOSERVICE']._serialized_end=555
 # @@protoc_insertion_point(module_scope)

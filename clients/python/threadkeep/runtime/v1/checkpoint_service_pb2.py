@@ -27,7 +27,7 @@ from threadkeep.runtime.v1 import checkpoint_pb2 as threadkeep_dot_runtime_dot_v
 from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_dot_commit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/runtime/v1/checkpoint_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a&threadkeep/runtime/v1/checkpoint.proto\x1a\"threadkeep/runtime/v1/commit.proto\"\xc9\x01\n\x14PutCheckpointRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x1c\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x30\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00\x88\x01\x01\x12\x39\n\x03put\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointPutB\x06\xb2\x9f\x19\x02\x10\x01\x42\x08\n\x06_lease\"N\n\x15PutCheckpointResponse\x12\x35\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceipt\"\xcb\x01\n\x10PutWritesRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x1c\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x30\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00\x88\x01\x01\x12?\n\x06writes\x18\x04 \x01(\x0b\x32\'.threadkeep.runtime.v1.CheckpointWritesB\x06\xb2\x9f\x19\x02\x10\x01\x42\x08\n\x06_lease\"J\n\x11PutWritesResponse\x12\x35\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceipt\"\x8a\x01\n\x14GetCheckpointRequest\x12\x1c\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x1e\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 \x12\"\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00\x88\x01\x01\x42\x10\n\x0e_checkpoint_id\"p\n\x15GetCheckpointResponse\x12:\n\ncheckpoint\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.CheckpointTuple\x12\x1b\n\x13\x63heckpoint_id_floor\x18\x02 \x01(\t\"\xdb\x02\n\x16ListCheckpointsRequest\x12\x1f\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00\x88\x01\x01\x12#\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 H\x01\x88\x01\x01\x12\"\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02\x88\x01\x01\x12)\n\x14\x62\x65\x66ore_checkpoint_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03\x88\x01\x01\x12)\n\x14metadata_filter_json\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03H\x04\x88\x01\x01\x12\x12\n\x05limit\x18\x06 \x01(\x05H\x05\x88\x01\x01\x42\r\n\x0b_session_idB\x10\n\x0e_checkpoint_nsB\x10\n\x0e_checkpoint_idB\x17\n\x15_before_checkpoint_idB\x17\n\x15_metadata_filter_jsonB\x08\n\x06_limit\"V\n\x17ListCheckpointsResponse\x12;\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32&.threadkeep.runtime.v1.CheckpointTuple\"\x8d\x01\n\x13\x44\x65leteThreadRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x1c\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x30\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00\x88\x01\x01\x42\x08\n\x06_lease\"M\n\x14\x44\x65leteThreadResponse\x12\x35\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceipt2\xd6\x04\n\x11\x43heckpointService\x12t\n\rPutCheckpoint\x12+.threadkeep.runtime.v1.PutCheckpointRequest\x1a,.threadkeep.runtime.v1.PutCheckpointResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12h\n\tPutWrites\x12\'.threadkeep.runtime.v1.PutWritesRequest\x1a(.threadkeep.runtime.v1.PutWritesResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rGetCheckpoint\x12+.threadkeep.runtime.v1.GetCheckpointRequest\x1a,.threadkeep.runtime.v1.GetCheckpointResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12z\n\x0fListCheckpoints\x12-.threadkeep.runtime.v1.ListCheckpointsRequest\x1a..threadkeep.runtime.v1.ListCheckpointsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12q\n\x0c\x44\x65leteThread\x12*.threadkeep.runtime.v1.DeleteThreadRequest\x1a+.threadkeep.runtime.v1.DeleteThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/runtime/v1/checkpoint_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a&threadkeep/runtime/v1/checkpoint.proto\x1a\"threadkeep/runtime/v1/commit.proto\"\xeb\x01\n\x14PutCheckpointRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x12>\n\x03put\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointPutB\x06\xb2\x9f\x19\x02\x10\x01R\x03putB\x08\n\x06_lease\"W\n\x15PutCheckpointResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xf0\x01\n\x10PutWritesRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x12G\n\x06writes\x18\x04 \x01(\x0b\x32\'.threadkeep.runtime.v1.CheckpointWritesB\x06\xb2\x9f\x19\x02\x10\x01R\x06writesB\x08\n\x06_lease\"S\n\x11PutWritesResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xb1\x01\n\x14GetCheckpointRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12,\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12\x30\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x0c\x63heckpointId\x88\x01\x01\x42\x10\n\x0e_checkpoint_id\"\x8f\x01\n\x15GetCheckpointResponse\x12\x46\n\ncheckpoint\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.CheckpointTupleR\ncheckpoint\x12.\n\x13\x63heckpoint_id_floor\x18\x02 \x01(\tR\x11\x63heckpointIdFloor\"\xb1\x03\n\x16ListCheckpointsRequest\x12*\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\x31\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 H\x01R\x0c\x63heckpointNs\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\x0c\x63heckpointId\x88\x01\x01\x12=\n\x14\x62\x65\x66ore_checkpoint_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x12\x62\x65\x66oreCheckpointId\x88\x01\x01\x12=\n\x14metadata_filter_json\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03H\x04R\x12metadataFilterJson\x88\x01\x01\x12\x19\n\x05limit\x18\x06 \x01(\x05H\x05R\x05limit\x88\x01\x01\x42\r\n\x0b_session_idB\x10\n\x0e_checkpoint_nsB\x10\n\x0e_checkpoint_idB\x17\n\x15_before_checkpoint_idB\x17\n\x15_metadata_filter_jsonB\x08\n\x06_limit\"c\n\x17ListCheckpointsResponse\x12H\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32&.threadkeep.runtime.v1.CheckpointTupleR\x0b\x63heckpoints\"\xaa\x01\n\x13\x44\x65leteThreadRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x42\x08\n\x06_lease\"V\n\x14\x44\x65leteThreadResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt2\xd6\x04\n\x11\x43heckpointService\x12t\n\rPutCheckpoint\x12+.threadkeep.runtime.v1.PutCheckpointRequest\x1a,.threadkeep.runtime.v1.PutCheckpointResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12h\n\tPutWrites\x12\'.threadkeep.runtime.v1.PutWritesRequest\x1a(.threadkeep.runtime.v1.PutWritesResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rGetCheckpoint\x12+.threadkeep.runtime.v1.GetCheckpointRequest\x1a,.threadkeep.runtime.v1.GetCheckpointResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12z\n\x0fListCheckpoints\x12-.threadkeep.runtime.v1.ListCheckpointsRequest\x1a..threadkeep.runtime.v1.ListCheckpointsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12q\n\x0c\x44\x65leteThread\x12*.threadkeep.runtime.v1.DeleteThreadRequest\x1a+.threadkeep.runtime.v1.DeleteThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -77,25 +77,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKPOINTSERVICE'].methods_by_name['DeleteThread']._loaded_options = None
   _globals['_CHECKPOINTSERVICE'].methods_by_name['DeleteThread']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_PUTCHECKPOINTREQUEST']._serialized_start=186
-  _globals['_PUTCHECKPOINTREQUEST']._serialized_end=387
-  _globals['_PUTCHECKPOINTRESPONSE']._serialized_start=389
-  _globals['_PUTCHECKPOINTRESPONSE']._serialized_end=467
-  _globals['_PUTWRITESREQUEST']._serialized_start=470
-  _globals['_PUTWRITESREQUEST']._serialized_end=673
-  _globals['_PUTWRITESRESPONSE']._serialized_start=675
-  _globals['_PUTWRITESRESPONSE']._serialized_end=749
-  _globals['_GETCHECKPOINTREQUEST']._serialized_start=752
-  _globals['_GETCHECKPOINTREQUEST']._serialized_end=890
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=892
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=1004
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=1007
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=1354
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=1356
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=1442
-  _globals['_DELETETHREADREQUEST']._serialized_start=1445
-  _globals['_DELETETHREADREQUEST']._serialized_end=1586
-  _globals['_DELETETHREADRESPONSE']._serialized_start=1588
-  _globals['_DELETETHREADRESPONSE']._serialized_end=1665
-  _globals['_CHECKPOINTSERVICE']._serialized_start=1668
-  _globals['_CHECKPOINTSERVICE']._serialized_end=2266
+  _globals['_PUTCHECKPOINTREQUEST']._serialized_end=421
+  _globals['_PUTCHECKPOINTRESPONSE']._serialized_start=423
+  _globals['_PUTCHECKPOINTRESPONSE']._serialized_end=510
+  _globals['_PUTWRITESREQUEST']._serialized_start=513
+  _globals['_PUTWRITESREQUEST']._serialized_end=753
+  _globals['_PUTWRITESRESPONSE']._serialized_start=755
+  _globals['_PUTWRITESRESPONSE']._serialized_end=838
+  _globals['_GETCHECKPOINTREQUEST']._serialized_start=841
+  _globals['_GETCHECKPOINTREQUEST']._serialized_end=1018
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=1021
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=1164
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=1167
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=1600
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=1602
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=1701
+  _globals['_DELETETHREADREQUEST']._serialized_start=1704
+  _globals['_DELETETHREADREQUEST']._serialized_end=1874
+  _globals['_DELETETHREADRESPONSE']._serialized_start=1876
+  _globals['_DELETETHREADRESPONSE']._serialized_end=1962
+  _globals['_CHECKPOINTSERVICE']._serialized_start=1965
+  _globals['_CHECKPOINTSERVICE']._serialized_end=2563
 # @@protoc_insertion_point(module_scope)

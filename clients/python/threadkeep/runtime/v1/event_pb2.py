@@ -27,7 +27,7 @@ from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot_payload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!threadkeep/runtime/v1/event.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\"\xbb\x02\n\nEventDraft\x12\x1d\n\x08\x65vent_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00\x88\x01\x01\x12\x16\n\x04type\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01\x12\x35\n\nvisibility\x18\x03 \x01(\x0e\x32!.threadkeep.runtime.v1.Visibility\x12.\n\x07payload\x18\x04 \x01(\x0b\x32\x1d.threadkeep.common.v1.Payload\x12\x16\n\x0eschema_version\x18\x05 \x01(\x05\x12!\n\x0c\x63\x61usation_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01\x88\x01\x01\x12#\n\x0e\x63orrelation_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02\x88\x01\x01\x42\x0b\n\t_event_idB\x0f\n\r_causation_idB\x11\n\x0f_correlation_id\"\xa3\x04\n\x05\x45vent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x0e\n\x06\x63ursor\x18\x04 \x01(\x0c\x12\x13\n\x06run_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07task_id\x18\x06 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04type\x18\x07 \x01(\t\x12\x35\n\nvisibility\x18\x08 \x01(\x0e\x32!.threadkeep.runtime.v1.Visibility\x12.\n\x07payload\x18\t \x01(\x0b\x32\x1d.threadkeep.common.v1.Payload\x12\x16\n\x0eschema_version\x18\n \x01(\x05\x12\x19\n\x0c\x63\x61usation_id\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x1b\n\x0e\x63orrelation_id\x18\x0c \x01(\tH\x03\x88\x01\x01\x12\x31\n\x05trace\x18\r \x01(\x0b\x32\".threadkeep.common.v1.TraceContext\x12/\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x63ommit_sequence\x18\x0f \x01(\x03\x12*\n\x05scope\x18\x10 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeB\t\n\x07_run_idB\n\n\x08_task_idB\x0f\n\r_causation_idB\x11\n\x0f_correlation_id\"\xe4\x01\n\x0fLiveObservation\x12-\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.threadkeep.runtime.v1.LiveKind\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\r\n\x05index\x18\x05 \x01(\x03\x12.\n\x07payload\x18\x06 \x01(\x0b\x32\x1d.threadkeep.common.v1.Payload\x12\x1f\n\nmessage_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00\x88\x01\x01\x42\r\n\x0b_message_id\" \n\x07LiveGap\x12\x15\n\rdropped_count\x18\x01 \x01(\x03\"\n\n\x08\x42ookmark*r\n\nVisibility\x12\x1a\n\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x17\n\x13VISIBILITY_END_USER\x10\x01\x12\x16\n\x12VISIBILITY_BUILDER\x10\x02\x12\x17\n\x13VISIBILITY_INTERNAL\x10\x03*h\n\x08LiveKind\x12\x19\n\x15LIVE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLIVE_KIND_TOKEN\x10\x01\x12\x16\n\x12LIVE_KIND_PROGRESS\x10\x02\x12\x14\n\x10LIVE_KIND_CUSTOM\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!threadkeep/runtime/v1/event.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\"\x8a\x03\n\nEventDraft\x12&\n\x08\x65vent_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x07\x65ventId\x88\x01\x01\x12\x1c\n\x04type\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04type\x12\x41\n\nvisibility\x18\x03 \x01(\x0e\x32!.threadkeep.runtime.v1.VisibilityR\nvisibility\x12\x37\n\x07payload\x18\x04 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x07payload\x12%\n\x0eschema_version\x18\x05 \x01(\x05R\rschemaVersion\x12.\n\x0c\x63\x61usation_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x0b\x63\x61usationId\x88\x01\x01\x12\x32\n\x0e\x63orrelation_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\rcorrelationId\x88\x01\x01\x42\x0b\n\t_event_idB\x0f\n\r_causation_idB\x11\n\x0f_correlation_id\"\xc8\x05\n\x05\x45vent\x12\x19\n\x08\x65vent_id\x18\x01 \x01(\tR\x07\x65ventId\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n\x08sequence\x18\x03 \x01(\x03R\x08sequence\x12\x16\n\x06\x63ursor\x18\x04 \x01(\x0cR\x06\x63ursor\x12\x1a\n\x06run_id\x18\x05 \x01(\tH\x00R\x05runId\x88\x01\x01\x12\x1c\n\x07task_id\x18\x06 \x01(\tH\x01R\x06taskId\x88\x01\x01\x12\x12\n\x04type\x18\x07 \x01(\tR\x04type\x12\x41\n\nvisibility\x18\x08 \x01(\x0e\x32!.threadkeep.runtime.v1.VisibilityR\nvisibility\x12\x37\n\x07payload\x18\t \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x07payload\x12%\n\x0eschema_version\x18\n \x01(\x05R\rschemaVersion\x12&\n\x0c\x63\x61usation_id\x18\x0b \x01(\tH\x02R\x0b\x63\x61usationId\x88\x01\x01\x12*\n\x0e\x63orrelation_id\x18\x0c \x01(\tH\x03R\rcorrelationId\x88\x01\x01\x12\x38\n\x05trace\x18\r \x01(\x0b\x32\".threadkeep.common.v1.TraceContextR\x05trace\x12;\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\'\n\x0f\x63ommit_sequence\x18\x0f \x01(\x03R\x0e\x63ommitSequence\x12\x31\n\x05scope\x18\x10 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\x05scopeB\t\n\x07_run_idB\n\n\x08_task_idB\x0f\n\r_causation_idB\x11\n\x0f_correlation_id\"\x9f\x02\n\x0fLiveObservation\x12\x33\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.threadkeep.runtime.v1.LiveKindR\x04kind\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x17\n\x07task_id\x18\x03 \x01(\tR\x06taskId\x12\x15\n\x06run_id\x18\x04 \x01(\tR\x05runId\x12\x14\n\x05index\x18\x05 \x01(\x03R\x05index\x12\x37\n\x07payload\x18\x06 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x07payload\x12*\n\nmessage_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tmessageId\x88\x01\x01\x42\r\n\x0b_message_id\".\n\x07LiveGap\x12#\n\rdropped_count\x18\x01 \x01(\x03R\x0c\x64roppedCount\"\n\n\x08\x42ookmark*r\n\nVisibility\x12\x1a\n\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x17\n\x13VISIBILITY_END_USER\x10\x01\x12\x16\n\x12VISIBILITY_BUILDER\x10\x02\x12\x17\n\x13VISIBILITY_INTERNAL\x10\x03*h\n\x08LiveKind\x12\x19\n\x15LIVE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fLIVE_KIND_TOKEN\x10\x01\x12\x16\n\x12LIVE_KIND_PROGRESS\x10\x02\x12\x14\n\x10LIVE_KIND_CUSTOM\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,18 +44,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTDRAFT'].fields_by_name['correlation_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_LIVEOBSERVATION'].fields_by_name['message_id']._loaded_options = None
   _globals['_LIVEOBSERVATION'].fields_by_name['message_id']._serialized_options = b'\262\237\031\002\010\001'
-  _globals['_VISIBILITY']._serialized_start=1310
-  _globals['_VISIBILITY']._serialized_end=1424
-  _globals['_LIVEKIND']._serialized_start=1426
-  _globals['_LIVEKIND']._serialized_end=1530
+  _globals['_VISIBILITY']._serialized_start=1627
+  _globals['_VISIBILITY']._serialized_end=1741
+  _globals['_LIVEKIND']._serialized_start=1743
+  _globals['_LIVEKIND']._serialized_end=1847
   _globals['_EVENTDRAFT']._serialized_start=166
-  _globals['_EVENTDRAFT']._serialized_end=481
-  _globals['_EVENT']._serialized_start=484
-  _globals['_EVENT']._serialized_end=1031
-  _globals['_LIVEOBSERVATION']._serialized_start=1034
-  _globals['_LIVEOBSERVATION']._serialized_end=1262
-  _globals['_LIVEGAP']._serialized_start=1264
-  _globals['_LIVEGAP']._serialized_end=1296
-  _globals['_BOOKMARK']._serialized_start=1298
-  _globals['_BOOKMARK']._serialized_end=1308
+  _globals['_EVENTDRAFT']._serialized_end=560
+  _globals['_EVENT']._serialized_start=563
+  _globals['_EVENT']._serialized_end=1275
+  _globals['_LIVEOBSERVATION']._serialized_start=1278
+  _globals['_LIVEOBSERVATION']._serialized_end=1565
+  _globals['_LIVEGAP']._serialized_start=1567
+  _globals['_LIVEGAP']._serialized_end=1613
+  _globals['_BOOKMARK']._serialized_start=1615
+  _globals['_BOOKMARK']._serialized_end=1625
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fthreadkeep/runtime/v1/run.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"<\n\x07\x46\x61ilure\x12\x16\n\x04\x63ode\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01\x12\x19\n\x07message\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80\x04\"\xf9\x04\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x12\n\nagent_name\x18\x04 \x01(\t\x12.\n\x05state\x18\x05 \x01(\x0e\x32\x1f.threadkeep.runtime.v1.RunState\x12\x31\n\x05\x63\x61use\x18\x06 \x01(\x0e\x32\".threadkeep.runtime.v1.RunEndCause\x12\r\n\x05\x65poch\x18\x07 \x01(\x03\x12\x13\n\x0b\x63rash_count\x18\x08 \x01(\x05\x12\x11\n\tworker_id\x18\t \x01(\t\x12:\n\x11lease_expire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x1f\n\x12last_checkpoint_id\x18\x0b \x01(\tH\x01\x88\x01\x01\x12/\n\x07\x66\x61ilure\x18\x0c \x01(\x0b\x32\x1e.threadkeep.runtime.v1.Failure\x12\r\n\x05queue\x18\r \x01(\t\x12\x10\n\x08priority\x18\x0e \x01(\x05\x12/\n\x0b\x63reate_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\nstart_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02\x88\x01\x01\x12\x31\n\x08\x65nd_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x03\x88\x01\x01\x42\x14\n\x12_lease_expire_timeB\x15\n\x13_last_checkpoint_idB\r\n\x0b_start_timeB\x0b\n\t_end_time*\x7f\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10RUN_STATE_QUEUED\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x16\n\x12RUN_STATE_AWAITING\x10\x03\x12\x13\n\x0fRUN_STATE_ENDED\x10\x04*\xbd\x01\n\x0bRunEndCause\x12\x1d\n\x19RUN_END_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17RUN_END_CAUSE_SUCCEEDED\x10\x01\x12\x18\n\x14RUN_END_CAUSE_FAILED\x10\x02\x12\x1a\n\x16RUN_END_CAUSE_CANCELED\x10\x03\x12\x1b\n\x17RUN_END_CAUSE_TIMED_OUT\x10\x05\x12\x1f\n\x1bRUN_END_CAUSE_INDETERMINATE\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fthreadkeep/runtime/v1/run.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"K\n\x07\x46\x61ilure\x12\x1c\n\x04\x63ode\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04\x63ode\x12\"\n\x07message\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x07message\"\xa6\x06\n\x03Run\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n\x07task_id\x18\x02 \x01(\tR\x06taskId\x12\x1d\n\nsession_id\x18\x03 \x01(\tR\tsessionId\x12\x1d\n\nagent_name\x18\x04 \x01(\tR\tagentName\x12\x35\n\x05state\x18\x05 \x01(\x0e\x32\x1f.threadkeep.runtime.v1.RunStateR\x05state\x12\x38\n\x05\x63\x61use\x18\x06 \x01(\x0e\x32\".threadkeep.runtime.v1.RunEndCauseR\x05\x63\x61use\x12\x14\n\x05\x65poch\x18\x07 \x01(\x03R\x05\x65poch\x12\x1f\n\x0b\x63rash_count\x18\x08 \x01(\x05R\ncrashCount\x12\x1b\n\tworker_id\x18\t \x01(\tR\x08workerId\x12K\n\x11lease_expire_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00R\x0fleaseExpireTime\x88\x01\x01\x12\x31\n\x12last_checkpoint_id\x18\x0b \x01(\tH\x01R\x10lastCheckpointId\x88\x01\x01\x12\x38\n\x07\x66\x61ilure\x18\x0c \x01(\x0b\x32\x1e.threadkeep.runtime.v1.FailureR\x07\x66\x61ilure\x12\x14\n\x05queue\x18\r \x01(\tR\x05queue\x12\x1a\n\x08priority\x18\x0e \x01(\x05R\x08priority\x12;\n\x0b\x63reate_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12>\n\nstart_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02R\tstartTime\x88\x01\x01\x12:\n\x08\x65nd_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x03R\x07\x65ndTime\x88\x01\x01\x42\x14\n\x12_lease_expire_timeB\x15\n\x13_last_checkpoint_idB\r\n\x0b_start_timeB\x0b\n\t_end_time*\x7f\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x14\n\x10RUN_STATE_QUEUED\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x16\n\x12RUN_STATE_AWAITING\x10\x03\x12\x13\n\x0fRUN_STATE_ENDED\x10\x04*\xbd\x01\n\x0bRunEndCause\x12\x1d\n\x19RUN_END_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17RUN_END_CAUSE_SUCCEEDED\x10\x01\x12\x18\n\x14RUN_END_CAUSE_FAILED\x10\x02\x12\x1a\n\x16RUN_END_CAUSE_CANCELED\x10\x03\x12\x1b\n\x17RUN_END_CAUSE_TIMED_OUT\x10\x05\x12\x1f\n\x1bRUN_END_CAUSE_INDETERMINATE\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FAILURE'].fields_by_name['code']._serialized_options = b'\262\237\031\004\010\002\020\001'
   _globals['_FAILURE'].fields_by_name['message']._loaded_options = None
   _globals['_FAILURE'].fields_by_name['message']._serialized_options = b'\262\237\031\004\030\200\200\004'
-  _globals['_RUNSTATE']._serialized_start=825
-  _globals['_RUNSTATE']._serialized_end=952
-  _globals['_RUNENDCAUSE']._serialized_start=955
-  _globals['_RUNENDCAUSE']._serialized_end=1144
+  _globals['_RUNSTATE']._serialized_start=1013
+  _globals['_RUNSTATE']._serialized_end=1140
+  _globals['_RUNENDCAUSE']._serialized_start=1143
+  _globals['_RUNENDCAUSE']._serialized_end=1332
   _globals['_FAILURE']._serialized_start=127
-  _globals['_FAILURE']._serialized_end=187
-  _globals['_RUN']._serialized_start=190
-  _globals['_RUN']._serialized_end=823
+  _globals['_FAILURE']._serialized_end=202
+  _globals['_RUN']._serialized_start=205
+  _globals['_RUN']._serialized_end=1011
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.runtime.v1 import run_pb2 as threadkeep_dot_runtime_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'threadkeep/runtime/v1/run_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\")\n\rGetRunRequest\x12\x18\n\x06run_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\"9\n\x0eGetRunResponse\x12\'\n\x03run\x18\x01 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.Run\"\xcb\x01\n\x0fListRunsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x1f\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00\x88\x01\x01\x12\x1c\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01\x88\x01\x01\x12\x37\n\x06states\x18\x05 \x03(\x0e\x32\x1f.threadkeep.runtime.v1.RunStateB\x06\xb2\x9f\x19\x02\x18\x10\x42\r\n\x0b_session_idB\n\n\x08_task_id\"U\n\x10ListRunsResponse\x12(\n\x04runs\x18\x01 \x03(\x0b\x32\x1a.threadkeep.runtime.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xd0\x01\n\nRunService\x12]\n\x06GetRun\x12$.threadkeep.runtime.v1.GetRunRequest\x1a%.threadkeep.runtime.v1.GetRunResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x63\n\x08ListRuns\x12&.threadkeep.runtime.v1.ListRunsRequest\x1a\'.threadkeep.runtime.v1.ListRunsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'threadkeep/runtime/v1/run_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\"0\n\rGetRunRequest\x12\x1f\n\x06run_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x05runId\">\n\x0eGetRunResponse\x12,\n\x03run\x18\x01 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\"\xfb\x01\n\x0fListRunsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12$\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12?\n\x06states\x18\x05 \x03(\x0e\x32\x1f.threadkeep.runtime.v1.RunStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06statesB\r\n\x0b_session_idB\n\n\x08_task_id\"j\n\x10ListRunsResponse\x12.\n\x04runs\x18\x01 \x03(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x04runs\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xd0\x01\n\nRunService\x12]\n\x06GetRun\x12$.threadkeep.runtime.v1.GetRunRequest\x1a%.threadkeep.runtime.v1.GetRunResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x63\n\x08ListRuns\x12&.threadkeep.runtime.v1.ListRunsRequest\x1a\'.threadkeep.runtime.v1.ListRunsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,13 +46,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSERVICE'].methods_by_name['ListRuns']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['ListRuns']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_GETRUNREQUEST']._serialized_start=135
-  _globals['_GETRUNREQUEST']._serialized_end=176
-  _globals['_GETRUNRESPONSE']._serialized_start=178
-  _globals['_GETRUNRESPONSE']._serialized_end=235
-  _globals['_LISTRUNSREQUEST']._serialized_start=238
-  _globals['_LISTRUNSREQUEST']._serialized_end=441
-  _globals['_LISTRUNSRESPONSE']._serialized_start=443
-  _globals['_LISTRUNSRESPONSE']._serialized_end=528
-  _globals['_RUNSERVICE']._serialized_start=531
-  _globals['_RUNSERVICE']._serialized_end=739
+  _globals['_GETRUNREQUEST']._serialized_end=183
+  _globals['_GETRUNRESPONSE']._serialized_start=185
+  _globals['_GETRUNRESPONSE']._serialized_end=247
+  _globals['_LISTRUNSREQUEST']._serialized_start=250
+  _globals['_LISTRUNSREQUEST']._serialized_end=501
+  _globals['_LISTRUNSRESPONSE']._serialized_start=503
+  _globals['_LISTRUNSRESPONSE']._serialized_end=609
+  _globals['_RUNSERVICE']._serialized_start=612
+  _globals['_RUNSERVICE']._serialized_end=820
 # @@protoc_insertion_point(module_scope)

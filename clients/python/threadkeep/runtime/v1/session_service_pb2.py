@@ -28,7 +28,7 @@ from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_do
 from threadkeep.runtime.v1 import session_pb2 as threadkeep_dot_runtime_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+threadkeep/runtime/v1/session_service.proto\x12\x15threadkeep.runtime.v1\x1a google/protobuf/field_mask.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a#threadkeep/runtime/v1/session.proto\"j\n\x14\x43reateSessionRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x34\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraft\"\xbe\x02\n\x0cSessionDraft\x12\x1f\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00\x88\x01\x01\x12\x16\n\x05title\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08\x12\x1f\n\nagent_name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01\x88\x01\x01\x12K\n\x08metadata\x18\x04 \x03(\x0b\x32\x31.threadkeep.runtime.v1.SessionDraft.MetadataEntryB\x06\xb2\x9f\x19\x02\x18@\x12\x38\n\x08settings\x18\x05 \x01(\x0b\x32&.threadkeep.runtime.v1.SessionSettings\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"\x7f\n\x15\x43reateSessionResponse\x12/\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.Session\x12\x35\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceipt\"1\n\x11GetSessionRequest\x12\x1c\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\"E\n\x12GetSessionResponse\x12/\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.Session\"\xb1\x02\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12R\n\x08metadata\x18\x03 \x03(\x0b\x32\x38.threadkeep.runtime.v1.ListSessionsRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08\x12>\n\x08statuses\x18\x04 \x03(\x0e\x32$.threadkeep.runtime.v1.SessionStatusB\x06\xb2\x9f\x19\x02\x18\x08\x12\x1f\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00\x88\x01\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_agent_name\"a\n\x14ListSessionsResponse\x12\x30\n\x08sessions\x18\x01 \x03(\x0b\x32\x1e.threadkeep.runtime.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xd1\x01\n\x14UpdateSessionRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x34\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraft\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x7f\n\x15UpdateSessionResponse\x12/\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.Session\x12\x35\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceipt2\xd8\x03\n\x0eSessionService\x12t\n\rCreateSession\x12+.threadkeep.runtime.v1.CreateSessionRequest\x1a,.threadkeep.runtime.v1.CreateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12i\n\nGetSession\x12(.threadkeep.runtime.v1.GetSessionRequest\x1a).threadkeep.runtime.v1.GetSessionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\x0cListSessions\x12*.threadkeep.runtime.v1.ListSessionsRequest\x1a+.threadkeep.runtime.v1.ListSessionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12t\n\rUpdateSession\x12+.threadkeep.runtime.v1.UpdateSessionRequest\x1a,.threadkeep.runtime.v1.UpdateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+threadkeep/runtime/v1/session_service.proto\x12\x15threadkeep.runtime.v1\x1a google/protobuf/field_mask.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a#threadkeep/runtime/v1/session.proto\"~\n\x14\x43reateSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12=\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftR\x07session\"\xfb\x02\n\x0cSessionDraft\x12*\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\x1d\n\x05title\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08R\x05title\x12*\n\nagent_name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x12U\n\x08metadata\x18\x04 \x03(\x0b\x32\x31.threadkeep.runtime.v1.SessionDraft.MetadataEntryB\x06\xb2\x9f\x19\x02\x18@R\x08metadata\x12\x42\n\x08settings\x18\x05 \x01(\x0b\x32&.threadkeep.runtime.v1.SessionSettingsR\x08settings\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"\x91\x01\n\x15\x43reateSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"<\n\x11GetSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\"N\n\x12GetSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\"\xf1\x02\n\x13ListSessionsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\\\n\x08metadata\x18\x03 \x03(\x0b\x32\x38.threadkeep.runtime.v1.ListSessionsRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x08metadata\x12H\n\x08statuses\x18\x04 \x03(\x0e\x32$.threadkeep.runtime.v1.SessionStatusB\x06\xb2\x9f\x19\x02\x18\x08R\x08statuses\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\tagentName\x88\x01\x01\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_agent_name\"z\n\x14ListSessionsResponse\x12:\n\x08sessions\x18\x01 \x03(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x08sessions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x83\x02\n\x14UpdateSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12=\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftR\x07session\x12;\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskR\nupdateMask\x12\x30\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x91\x01\n\x15UpdateSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt2\xd8\x03\n\x0eSessionService\x12t\n\rCreateSession\x12+.threadkeep.runtime.v1.CreateSessionRequest\x1a,.threadkeep.runtime.v1.CreateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12i\n\nGetSession\x12(.threadkeep.runtime.v1.GetSessionRequest\x1a).threadkeep.runtime.v1.GetSessionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\x0cListSessions\x12*.threadkeep.runtime.v1.ListSessionsRequest\x1a+.threadkeep.runtime.v1.ListSessionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12t\n\rUpdateSession\x12+.threadkeep.runtime.v1.UpdateSessionRequest\x1a,.threadkeep.runtime.v1.UpdateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -68,27 +68,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['UpdateSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['UpdateSession']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_CREATESESSIONREQUEST']._serialized_start=213
-  _globals['_CREATESESSIONREQUEST']._serialized_end=319
-  _globals['_SESSIONDRAFT']._serialized_start=322
-  _globals['_SESSIONDRAFT']._serialized_end=640
-  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_start=563
-  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_end=610
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=642
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=769
-  _globals['_GETSESSIONREQUEST']._serialized_start=771
-  _globals['_GETSESSIONREQUEST']._serialized_end=820
-  _globals['_GETSESSIONRESPONSE']._serialized_start=822
-  _globals['_GETSESSIONRESPONSE']._serialized_end=891
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=894
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1199
-  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_start=563
-  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_end=610
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1201
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1298
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=1301
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=1510
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1512
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1639
-  _globals['_SESSIONSERVICE']._serialized_start=1642
-  _globals['_SESSIONSERVICE']._serialized_end=2114
+  _globals['_CREATESESSIONREQUEST']._serialized_end=339
+  _globals['_SESSIONDRAFT']._serialized_start=342
+  _globals['_SESSIONDRAFT']._serialized_end=721
+  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_start=632
+  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_end=691
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=724
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=869
+  _globals['_GETSESSIONREQUEST']._serialized_start=871
+  _globals['_GETSESSIONREQUEST']._serialized_end=931
+  _globals['_GETSESSIONRESPONSE']._serialized_start=933
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1011
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1014
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1383
+  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_start=632
+  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_end=691
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1385
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1507
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1510
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1769
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1772
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1917
+  _globals['_SESSIONSERVICE']._serialized_start=1920
+  _globals['_SESSIONSERVICE']._serialized_end=2392
 # @@protoc_insertion_point(module_scope)

@@ -29,7 +29,7 @@ from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.runtime.v1 import run_pb2 as threadkeep_dot_runtime_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n threadkeep/runtime/v1/task.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/content.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\"\x80\x01\n\tTaskInput\x12\x38\n\x08messages\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.InputMessagesH\x00\x12\x30\n\x07payload\x18\x02 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadH\x00\x42\x07\n\x05input\"P\n\rInputMessages\x12?\n\x08messages\x18\x01 \x03(\x0b\x32\".threadkeep.common.v1.InputMessageB\t\xb2\x9f\x19\x05\x10\x01\x18\xe8\x07\"#\n\x0bRetryPolicy\x12\x14\n\x0cmax_attempts\x18\x01 \x01(\x05\"\xda\x06\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nagent_name\x18\x03 \x01(\t\x12\x16\n\x0e\x61gent_revision\x18\x04 \x01(\x03\x12\x17\n\x0fmanifest_digest\x18\x05 \x01(\t\x12/\n\x05state\x18\x06 \x01(\x0e\x32 .threadkeep.runtime.v1.TaskState\x12/\n\x05input\x18\x07 \x01(\x0b\x32 .threadkeep.runtime.v1.TaskInput\x12\r\n\x05queue\x18\x08 \x01(\t\x12\x10\n\x08priority\x18\t \x01(\x05\x12;\n\x08metadata\x18\n \x03(\x0b\x32).threadkeep.runtime.v1.Task.MetadataEntry\x12\x38\n\x0cretry_policy\x18\x0b \x01(\x0b\x32\".threadkeep.runtime.v1.RetryPolicy\x12\x0e\n\x06run_id\x18\x0c \x01(\t\x12\x13\n\x0b\x63rash_count\x18\r \x01(\x05\x12\x17\n\x0fopen_ticket_ids\x18\x0e \x03(\t\x12<\n\x13\x63\x61ncel_request_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x88\x01\x01\x12\x15\n\rcancel_reason\x18\x10 \x01(\t\x12-\n\x06result\x18\x11 \x01(\x0b\x32\x1d.threadkeep.common.v1.Payload\x12/\n\x07\x66\x61ilure\x18\x12 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.Failure\x12/\n\x0b\x63reate_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x14 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x08\x65nd_time\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x10\n\x08revision\x18\x16 \x01(\x03\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x16\n\x14_cancel_request_timeB\x0b\n\t_end_time*\xf9\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x03\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x04\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x05\x12\x15\n\x11TASK_STATE_FAILED\x10\x06\x12\x17\n\x13TASK_STATE_CANCELED\x10\x07\x12\x17\n\x13TASK_STATE_REJECTED\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n threadkeep/runtime/v1/task.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/content.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\"\x93\x01\n\tTaskInput\x12\x42\n\x08messages\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.InputMessagesH\x00R\x08messages\x12\x39\n\x07payload\x18\x02 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadH\x00R\x07payloadB\x07\n\x05input\"Z\n\rInputMessages\x12I\n\x08messages\x18\x01 \x03(\x0b\x32\".threadkeep.common.v1.InputMessageB\t\xb2\x9f\x19\x05\x10\x01\x18\xe8\x07R\x08messages\"0\n\x0bRetryPolicy\x12!\n\x0cmax_attempts\x18\x01 \x01(\x05R\x0bmaxAttempts\"\xd8\x08\n\x04Task\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x1d\n\nagent_name\x18\x03 \x01(\tR\tagentName\x12%\n\x0e\x61gent_revision\x18\x04 \x01(\x03R\ragentRevision\x12\'\n\x0fmanifest_digest\x18\x05 \x01(\tR\x0emanifestDigest\x12\x36\n\x05state\x18\x06 \x01(\x0e\x32 .threadkeep.runtime.v1.TaskStateR\x05state\x12\x36\n\x05input\x18\x07 \x01(\x0b\x32 .threadkeep.runtime.v1.TaskInputR\x05input\x12\x14\n\x05queue\x18\x08 \x01(\tR\x05queue\x12\x1a\n\x08priority\x18\t \x01(\x05R\x08priority\x12\x45\n\x08metadata\x18\n \x03(\x0b\x32).threadkeep.runtime.v1.Task.MetadataEntryR\x08metadata\x12\x45\n\x0cretry_policy\x18\x0b \x01(\x0b\x32\".threadkeep.runtime.v1.RetryPolicyR\x0bretryPolicy\x12\x15\n\x06run_id\x18\x0c \x01(\tR\x05runId\x12\x1f\n\x0b\x63rash_count\x18\r \x01(\x05R\ncrashCount\x12&\n\x0fopen_ticket_ids\x18\x0e \x03(\tR\ropenTicketIds\x12O\n\x13\x63\x61ncel_request_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00R\x11\x63\x61ncelRequestTime\x88\x01\x01\x12#\n\rcancel_reason\x18\x10 \x01(\tR\x0c\x63\x61ncelReason\x12\x35\n\x06result\x18\x11 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x06result\x12\x38\n\x07\x66\x61ilure\x18\x12 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.FailureR\x07\x66\x61ilure\x12;\n\x0b\x63reate_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x14 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12:\n\x08\x65nd_time\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01R\x07\x65ndTime\x88\x01\x01\x12\x1a\n\x08revision\x18\x16 \x01(\x03R\x08revision\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x16\n\x14_cancel_request_timeB\x0b\n\t_end_time*\xf9\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x03\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x04\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x05\x12\x15\n\x11TASK_STATE_FAILED\x10\x06\x12\x17\n\x13TASK_STATE_CANCELED\x10\x07\x12\x17\n\x13TASK_STATE_REJECTED\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,16 +40,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INPUTMESSAGES'].fields_by_name['messages']._serialized_options = b'\262\237\031\005\020\001\030\350\007'
   _globals['_TASK_METADATAENTRY']._loaded_options = None
   _globals['_TASK_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_TASKSTATE']._serialized_start=1345
-  _globals['_TASKSTATE']._serialized_end=1594
+  _globals['_TASKSTATE']._serialized_start=1641
+  _globals['_TASKSTATE']._serialized_end=1890
   _globals['_TASKINPUT']._serialized_start=234
-  _globals['_TASKINPUT']._serialized_end=362
-  _globals['_INPUTMESSAGES']._serialized_start=364
-  _globals['_INPUTMESSAGES']._serialized_end=444
-  _globals['_RETRYPOLICY']._serialized_start=446
-  _globals['_RETRYPOLICY']._serialized_end=481
-  _globals['_TASK']._serialized_start=484
-  _globals['_TASK']._serialized_end=1342
-  _globals['_TASK_METADATAENTRY']._serialized_start=1258
-  _globals['_TASK_METADATAENTRY']._serialized_end=1305
+  _globals['_TASKINPUT']._serialized_end=381
+  _globals['_INPUTMESSAGES']._serialized_start=383
+  _globals['_INPUTMESSAGES']._serialized_end=473
+  _globals['_RETRYPOLICY']._serialized_start=475
+  _globals['_RETRYPOLICY']._serialized_end=523
+  _globals['_TASK']._serialized_start=526
+  _globals['_TASK']._serialized_end=1638
+  _globals['_TASK_METADATAENTRY']._serialized_start=1542
+  _globals['_TASK_METADATAENTRY']._serialized_end=1601
 # @@protoc_insertion_point(module_scope)

@@ -28,7 +28,7 @@ from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_do
 from threadkeep.runtime.v1 import ticket_pb2 as threadkeep_dot_runtime_dot_v1_dot_ticket__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/ticket_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a\"threadkeep/runtime/v1/ticket.proto\"/\n\x10GetTicketRequest\x12\x1b\n\tticket_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\"B\n\x11GetTicketResponse\x12-\n\x06ticket\x18\x01 \x01(\x0b\x32\x1d.threadkeep.runtime.v1.Ticket\"\xd1\x01\n\x12ListTicketsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x1f\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00\x88\x01\x01\x12\x1c\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01\x88\x01\x01\x12:\n\x06states\x18\x05 \x03(\x0e\x32\".threadkeep.runtime.v1.TicketStateB\x06\xb2\x9f\x19\x02\x18\x08\x42\r\n\x0b_session_idB\n\n\x08_task_id\"^\n\x13ListTicketsResponse\x12.\n\x07tickets\x18\x01 \x03(\x0b\x32\x1d.threadkeep.runtime.v1.Ticket\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xba\x01\n\x14ResolveTicketRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x1b\n\tticket_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12;\n\x06\x61nswer\x18\x03 \x01(\x0b\x32#.threadkeep.runtime.v1.TicketAnswerB\x06\xb2\x9f\x19\x02\x10\x01\x12*\n\x05\x61\x63tor\x18\x04 \x01(\x0b\x32\x1b.threadkeep.common.v1.Actor\"}\n\x15ResolveTicketResponse\x12-\n\x06ticket\x18\x01 \x01(\x0b\x32\x1d.threadkeep.runtime.v1.Ticket\x12\x35\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceipt2\xdb\x02\n\rTicketService\x12\x66\n\tGetTicket\x12\'.threadkeep.runtime.v1.GetTicketRequest\x1a(.threadkeep.runtime.v1.GetTicketResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12l\n\x0bListTickets\x12).threadkeep.runtime.v1.ListTicketsRequest\x1a*.threadkeep.runtime.v1.ListTicketsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12t\n\rResolveTicket\x12+.threadkeep.runtime.v1.ResolveTicketRequest\x1a,.threadkeep.runtime.v1.ResolveTicketResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/ticket_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a\"threadkeep/runtime/v1/ticket.proto\"9\n\x10GetTicketRequest\x12%\n\tticket_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08ticketId\"J\n\x11GetTicketResponse\x12\x35\n\x06ticket\x18\x01 \x01(\x0b\x32\x1d.threadkeep.runtime.v1.TicketR\x06ticket\"\x81\x02\n\x12ListTicketsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12$\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12\x42\n\x06states\x18\x05 \x03(\x0e\x32\".threadkeep.runtime.v1.TicketStateB\x06\xb2\x9f\x19\x02\x18\x08R\x06statesB\r\n\x0b_session_idB\n\n\x08_task_id\"v\n\x13ListTicketsResponse\x12\x37\n\x07tickets\x18\x01 \x03(\x0b\x32\x1d.threadkeep.runtime.v1.TicketR\x07tickets\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xde\x01\n\x14ResolveTicketRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12%\n\tticket_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08ticketId\x12\x43\n\x06\x61nswer\x18\x03 \x01(\x0b\x32#.threadkeep.runtime.v1.TicketAnswerB\x06\xb2\x9f\x19\x02\x10\x01R\x06\x61nswer\x12\x31\n\x05\x61\x63tor\x18\x04 \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\"\x8e\x01\n\x15ResolveTicketResponse\x12\x35\n\x06ticket\x18\x01 \x01(\x0b\x32\x1d.threadkeep.runtime.v1.TicketR\x06ticket\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt2\xdb\x02\n\rTicketService\x12\x66\n\tGetTicket\x12\'.threadkeep.runtime.v1.GetTicketRequest\x1a(.threadkeep.runtime.v1.GetTicketResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12l\n\x0bListTickets\x12).threadkeep.runtime.v1.ListTicketsRequest\x1a*.threadkeep.runtime.v1.ListTicketsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12t\n\rResolveTicket\x12+.threadkeep.runtime.v1.ResolveTicketRequest\x1a,.threadkeep.runtime.v1.ResolveTicketResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,17 +56,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TICKETSERVICE'].methods_by_name['ResolveTicket']._loaded_options = None
   _globals['_TICKETSERVICE'].methods_by_name['ResolveTicket']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_GETTICKETREQUEST']._serialized_start=213
-  _globals['_GETTICKETREQUEST']._serialized_end=260
-  _globals['_GETTICKETRESPONSE']._serialized_start=262
-  _globals['_GETTICKETRESPONSE']._serialized_end=328
-  _globals['_LISTTICKETSREQUEST']._serialized_start=331
-  _globals['_LISTTICKETSREQUEST']._serialized_end=540
-  _globals['_LISTTICKETSRESPONSE']._serialized_start=542
-  _globals['_LISTTICKETSRESPONSE']._serialized_end=636
-  _globals['_RESOLVETICKETREQUEST']._serialized_start=639
-  _globals['_RESOLVETICKETREQUEST']._serialized_end=825
-  _globals['_RESOLVETICKETRESPONSE']._serialized_start=827
-  _globals['_RESOLVETICKETRESPONSE']._serialized_end=952
-  _globals['_TICKETSERVICE']._serialized_start=955
-  _globals['_TICKETSERVICE']._serialized_end=1302
+  _globals['_GETTICKETREQUEST']._serialized_end=270
+  _globals['_GETTICKETRESPONSE']._serialized_start=272
+  _globals['_GETTICKETRESPONSE']._serialized_end=346
+  _globals['_LISTTICKETSREQUEST']._serialized_start=349
+  _globals['_LISTTICKETSREQUEST']._serialized_end=606
+  _globals['_LISTTICKETSRESPONSE']._serialized_start=608
+  _globals['_LISTTICKETSRESPONSE']._serialized_end=726
+  _globals['_RESOLVETICKETREQUEST']._serialized_start=729
+  _globals['_RESOLVETICKETREQUEST']._serialized_end=951
+  _globals['_RESOLVETICKETRESPONSE']._serialized_start=954
+  _globals['_RESOLVETICKETRESPONSE']._serialized_end=1096
+  _globals['_TICKETSERVICE']._serialized_start=1099
+  _globals['_TICKETSERVICE']._serialized_end=1446
 # @@protoc_insertion_point(module_scope)

@@ -34,7 +34,7 @@ from threadkeep.runtime.v1 import task_pb2 as threadkeep_dot_runtime_dot_v1_dot_
 from threadkeep.runtime.v1 import ticket_pb2 as threadkeep_dot_runtime_dot_v1_dot_ticket__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/worker_service.proto\x12\x15threadkeep.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a!threadkeep/runtime/v1/event.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a#threadkeep/runtime/v1/session.proto\x1a threadkeep/runtime/v1/task.proto\x1a\"threadkeep/runtime/v1/ticket.proto\"\xdf\x01\n\x11\x41\x63quireRunRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x1b\n\tworker_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x18\n\x06queues\x18\x03 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18@\x12\x1e\n\x0b\x61gent_names\x18\x04 \x03(\tB\t\xb2\x9f\x19\x05\x08\x02\x18\x80\x02\x12\'\n\x04wait\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tlease_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"J\n\x12\x41\x63quireRunResponse\x12\x34\n\x08\x61\x63quired\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.AcquiredRun\"\xf5\x03\n\x0b\x41\x63quiredRun\x12+\n\x05lease\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.Lease\x12\x35\n\x11lease_expire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\tlease_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x05scope\x18\x04 \x01(\x0b\x32\x1b.threadkeep.common.v1.Scope\x12\'\n\x03run\x18\x05 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.Run\x12)\n\x04task\x18\x06 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.Task\x12/\n\x07session\x18\x07 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.Session\x12\x15\n\rmanifest_json\x18\x08 \x01(\x0c\x12\x37\n\x10\x61nswered_tickets\x18\t \x03(\x0b\x32\x1d.threadkeep.runtime.v1.Ticket\x12\x1f\n\x12last_checkpoint_id\x18\n \x01(\tH\x00\x88\x01\x01\x12\x1b\n\x13\x63heckpoint_id_floor\x18\x0b \x01(\tB\x15\n\x13_last_checkpoint_id\"G\n\x10HeartbeatRequest\x12\x33\n\x05lease\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseB\x06\xb2\x9f\x19\x02\x10\x01\"{\n\x11HeartbeatResponse\x12\x35\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63\x61ncel_requested\x18\x02 \x01(\x08\x12\x15\n\rcancel_reason\x18\x03 \x01(\t\"f\n\x11ReleaseRunRequest\x12\x1c\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01\x12\x33\n\x05lease\x18\x02 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseB\x06\xb2\x9f\x19\x02\x10\x01\"t\n\x12ReleaseRunResponse\x12\'\n\x03run\x18\x01 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.Run\x12\x35\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceipt\"\x88\x01\n\x12PublishLiveRequest\x12+\n\x05lease\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.Lease\x12\x45\n\x0cobservations\x18\x02 \x03(\x0b\x32&.threadkeep.runtime.v1.LiveObservationB\x07\xb2\x9f\x19\x03\x18\xe8\x07\"-\n\x13PublishLiveResponse\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x01 \x01(\x03\x32\xc1\x03\n\rWorkerService\x12k\n\nAcquireRun\x12(.threadkeep.runtime.v1.AcquireRunRequest\x1a).threadkeep.runtime.v1.AcquireRunResponse\"\x08\xaa\x9f\x19\x04\x08\x03\x10\x01\x12\x66\n\tHeartbeat\x12\'.threadkeep.runtime.v1.HeartbeatRequest\x1a(.threadkeep.runtime.v1.HeartbeatResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12k\n\nReleaseRun\x12(.threadkeep.runtime.v1.ReleaseRunRequest\x1a).threadkeep.runtime.v1.ReleaseRunResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12n\n\x0bPublishLive\x12).threadkeep.runtime.v1.PublishLiveRequest\x1a*.threadkeep.runtime.v1.PublishLiveResponse\"\x06\xaa\x9f\x19\x02\x08\x02(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/worker_service.proto\x12\x15threadkeep.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a!threadkeep/runtime/v1/event.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a#threadkeep/runtime/v1/session.proto\x1a threadkeep/runtime/v1/task.proto\x1a\"threadkeep/runtime/v1/ticket.proto\"\x98\x02\n\x11\x41\x63quireRunRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12%\n\tworker_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08workerId\x12 \n\x06queues\x18\x03 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18@R\x06queues\x12*\n\x0b\x61gent_names\x18\x04 \x03(\tB\t\xb2\x9f\x19\x05\x08\x02\x18\x80\x02R\nagentNames\x12-\n\x04wait\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\x04wait\x12\x36\n\tlease_ttl\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08leaseTtl\"T\n\x12\x41\x63quireRunResponse\x12>\n\x08\x61\x63quired\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.AcquiredRunR\x08\x61\x63quired\"\xf6\x04\n\x0b\x41\x63quiredRun\x12\x32\n\x05lease\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseR\x05lease\x12\x46\n\x11lease_expire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12\x36\n\tlease_ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08leaseTtl\x12\x31\n\x05scope\x18\x04 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\x05scope\x12,\n\x03run\x18\x05 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12/\n\x04task\x18\x06 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\x12\x38\n\x07session\x18\x07 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\x12#\n\rmanifest_json\x18\x08 \x01(\x0cR\x0cmanifestJson\x12H\n\x10\x61nswered_tickets\x18\t \x03(\x0b\x32\x1d.threadkeep.runtime.v1.TicketR\x0f\x61nsweredTickets\x12\x31\n\x12last_checkpoint_id\x18\n \x01(\tH\x00R\x10lastCheckpointId\x88\x01\x01\x12.\n\x13\x63heckpoint_id_floor\x18\x0b \x01(\tR\x11\x63heckpointIdFloorB\x15\n\x13_last_checkpoint_id\"N\n\x10HeartbeatRequest\x12:\n\x05lease\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseB\x06\xb2\x9f\x19\x02\x10\x01R\x05lease\"\xab\x01\n\x11HeartbeatResponse\x12\x46\n\x11lease_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12)\n\x10\x63\x61ncel_requested\x18\x02 \x01(\x08R\x0f\x63\x61ncelRequested\x12#\n\rcancel_reason\x18\x03 \x01(\tR\x0c\x63\x61ncelReason\"x\n\x11ReleaseRunRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12:\n\x05lease\x18\x02 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseB\x06\xb2\x9f\x19\x02\x10\x01R\x05lease\"\x82\x01\n\x12ReleaseRunResponse\x12,\n\x03run\x18\x01 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\x9d\x01\n\x12PublishLiveRequest\x12\x32\n\x05lease\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseR\x05lease\x12S\n\x0cobservations\x18\x02 \x03(\x0b\x32&.threadkeep.runtime.v1.LiveObservationB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\x0cobservations\"<\n\x13PublishLiveResponse\x12%\n\x0e\x61\x63\x63\x65pted_count\x18\x01 \x01(\x03R\racceptedCount2\xc1\x03\n\rWorkerService\x12k\n\nAcquireRun\x12(.threadkeep.runtime.v1.AcquireRunRequest\x1a).threadkeep.runtime.v1.AcquireRunResponse\"\x08\xaa\x9f\x19\x04\x08\x03\x10\x01\x12\x66\n\tHeartbeat\x12\'.threadkeep.runtime.v1.HeartbeatRequest\x1a(.threadkeep.runtime.v1.HeartbeatResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12k\n\nReleaseRun\x12(.threadkeep.runtime.v1.ReleaseRunRequest\x1a).threadkeep.runtime.v1.ReleaseRunResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12n\n\x0bPublishLive\x12).threadkeep.runtime.v1.PublishLiveRequest\x1a*.threadkeep.runtime.v1.PublishLiveResponse\"\x06\xaa\x9f\x19\x02\x08\x02(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -66,23 +66,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERSERVICE'].methods_by_name['PublishLive']._loaded_options = None
   _globals['_WORKERSERVICE'].methods_by_name['PublishLive']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_ACQUIRERUNREQUEST']._serialized_start=418
-  _globals['_ACQUIRERUNREQUEST']._serialized_end=641
-  _globals['_ACQUIRERUNRESPONSE']._serialized_start=643
-  _globals['_ACQUIRERUNRESPONSE']._serialized_end=717
-  _globals['_ACQUIREDRUN']._serialized_start=720
-  _globals['_ACQUIREDRUN']._serialized_end=1221
-  _globals['_HEARTBEATREQUEST']._serialized_start=1223
-  _globals['_HEARTBEATREQUEST']._serialized_end=1294
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1296
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1419
-  _globals['_RELEASERUNREQUEST']._serialized_start=1421
-  _globals['_RELEASERUNREQUEST']._serialized_end=1523
-  _globals['_RELEASERUNRESPONSE']._serialized_start=1525
-  _globals['_RELEASERUNRESPONSE']._serialized_end=1641
-  _globals['_PUBLISHLIVEREQUEST']._serialized_start=1644
-  _globals['_PUBLISHLIVEREQUEST']._serialized_end=1780
-  _globals['_PUBLISHLIVERESPONSE']._serialized_start=1782
-  _globals['_PUBLISHLIVERESPONSE']._serialized_end=1827
-  _globals['_WORKERSERVICE']._serialized_start=1830
-  _globals['_WORKERSERVICE']._serialized_end=2279
+  _globals['_ACQUIRERUNREQUEST']._serialized_end=698
+  _globals['_ACQUIRERUNRESPONSE']._serialized_start=700
+  _globals['_ACQUIRERUNRESPONSE']._serialized_end=784
+  _globals['_ACQUIREDRUN']._serialized_start=787
+  _globals['_ACQUIREDRUN']._serialized_end=1417
+  _globals['_HEARTBEATREQUEST']._serialized_start=1419
+  _globals['_HEARTBEATREQUEST']._serialized_end=1497
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1500
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1671
+  _globals['_RELEASERUNREQUEST']._serialized_start=1673
+  _globals['_RELEASERUNREQUEST']._serialized_end=1793
+  _globals['_RELEASERUNRESPONSE']._serialized_start=1796
+  _globals['_RELEASERUNRESPONSE']._serialized_end=1926
+  _globals['_PUBLISHLIVEREQUEST']._serialized_start=1929
+  _globals['_PUBLISHLIVEREQUEST']._serialized_end=2086
+  _globals['_PUBLISHLIVERESPONSE']._serialized_start=2088
+  _globals['_PUBLISHLIVERESPONSE']._serialized_end=2148
+  _globals['_WORKERSERVICE']._serialized_start=2151
+  _globals['_WORKERSERVICE']._serialized_end=2600
 # @@protoc_insertion_point(module_scope)
