@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/common/v1/payload.proto\x12\x14threadkeep.common.v1\x1a\"threadkeep/common/v1/options.proto\"\xe0\x01\n\x07Payload\x12+\n\x0c\x63ontent_type\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x0b\x63ontentType\x12\x12\n\x04\x64\x61ta\x18\x02 \x01(\x0cR\x04\x64\x61ta\x12U\n\nattributes\x18\x03 \x03(\x0b\x32-.threadkeep.common.v1.Payload.AttributesEntryB\x06\xb2\x9f\x19\x02\x18 R\nattributes\x1a=\n\x0f\x41ttributesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"`\n\x05\x41\x63tor\x12\x33\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.threadkeep.common.v1.ActorKindR\x04kind\x12\x1b\n\x02id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x02id\x88\x01\x01\x42\x05\n\x03_id\"b\n\x0cTraceContext\x12)\n\x0btraceparent\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x01R\x0btraceparent\x12\'\n\ntracestate\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x04R\ntracestate\"\x83\x01\n\x05Scope\x12?\n\x06values\x18\x01 \x03(\x0b\x32\'.threadkeep.common.v1.Scope.ValuesEntryR\x06values\x1a\x39\n\x0bValuesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01*\x81\x01\n\tActorKind\x12\x1a\n\x16\x41\x43TOR_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41\x43TOR_KIND_USER\x10\x01\x12\x15\n\x11\x41\x43TOR_KIND_CLIENT\x10\x02\x12\x15\n\x11\x41\x43TOR_KIND_WORKER\x10\x03\x12\x15\n\x11\x41\x43TOR_KIND_SYSTEM\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/common/v1/payload.proto\x12\x14threadkeep.common.v1\x1a\"threadkeep/common/v1/options.proto\"\xe0\x01\n\x07Payload\x12+\n\x0c\x63ontent_type\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x0b\x63ontentType\x12\x12\n\x04\x64\x61ta\x18\x02 \x01(\x0cR\x04\x64\x61ta\x12U\n\nattributes\x18\x03 \x03(\x0b\x32-.threadkeep.common.v1.Payload.AttributesEntryB\x06\xb2\x9f\x19\x02\x18 R\nattributes\x1a=\n\x0f\x41ttributesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"`\n\x05\x41\x63tor\x12\x33\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.threadkeep.common.v1.ActorKindR\x04kind\x12\x1b\n\x02id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x02id\x88\x01\x01\x42\x05\n\x03_id\"b\n\x0cTraceContext\x12)\n\x0btraceparent\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x01R\x0btraceparent\x12\'\n\ntracestate\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x04R\ntracestate\"\x8b\x01\n\x05Scope\x12G\n\x06values\x18\x01 \x03(\x0b\x32\'.threadkeep.common.v1.Scope.ValuesEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x06values\x1a\x39\n\x0bValuesEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01*\x81\x01\n\tActorKind\x12\x1a\n\x16\x41\x43TOR_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41\x43TOR_KIND_USER\x10\x01\x12\x15\n\x11\x41\x43TOR_KIND_CLIENT\x10\x02\x12\x15\n\x11\x41\x43TOR_KIND_WORKER\x10\x03\x12\x15\n\x11\x41\x43TOR_KIND_SYSTEM\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,8 +46,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRACECONTEXT'].fields_by_name['tracestate']._serialized_options = b'\262\237\031\003\030\200\004'
   _globals['_SCOPE_VALUESENTRY']._loaded_options = None
   _globals['_SCOPE_VALUESENTRY']._serialized_options = b'8\001'
-  _globals['_ACTORKIND']._serialized_start=656
-  _globals['_ACTORKIND']._serialized_end=785
+  _globals['_SCOPE'].fields_by_name['values']._loaded_options = None
+  _globals['_SCOPE'].fields_by_name['values']._serialized_options = b'\262\237\031\002\030\010'
+  _globals['_ACTORKIND']._serialized_start=664
+  _globals['_ACTORKIND']._serialized_end=793
   _globals['_PAYLOAD']._serialized_start=97
   _globals['_PAYLOAD']._serialized_end=321
   _globals['_PAYLOAD_ATTRIBUTESENTRY']._serialized_start=260
@@ -57,7 +59,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRACECONTEXT']._serialized_start=421
   _globals['_TRACECONTEXT']._serialized_end=519
   _globals['_SCOPE']._serialized_start=522
-  _globals['_SCOPE']._serialized_end=653
-  _globals['_SCOPE_VALUESENTRY']._serialized_start=596
-  _globals['_SCOPE_VALUESENTRY']._serialized_end=653
+  _globals['_SCOPE']._serialized_end=661
+  _globals['_SCOPE_VALUESENTRY']._serialized_start=604
+  _globals['_SCOPE_VALUESENTRY']._serialized_end=661
 # @@protoc_insertion_point(module_scope)

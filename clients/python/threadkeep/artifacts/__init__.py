@@ -1,0 +1,1 @@
+"""Generated from protos/threadkeep/artifacts; `make gen` writes it, nobody edits it."""

@@ -1,0 +1,1 @@
+"""Generated from protos/threadkeep/config; `make gen` writes it, nobody edits it."""

@@ -1,0 +1,1 @@
+"""Generated from protos/threadkeep/config/v1; `make gen` writes it, nobody edits it."""

@@ -1,0 +1,1 @@
+"""Generated from protos/threadkeep/projection/v1; `make gen` writes it, nobody edits it."""
