@@ -1,0 +1,66 @@
+"""Database access for services: one set of statements on memory, SQLite and PostgreSQL (R22).
+
+Import from here. Dialect branches live in this package and nowhere else.
+"""
+
+from threadkeep_chassis.database.columns import BigSerialId, Bytes, JsonDocument, JsonText, Key, UtcTimestamp
+from threadkeep_chassis.database.core import Database, Writer
+from threadkeep_chassis.database.faults import (
+    TransactionLost,
+    is_connection_lost,
+    is_data_error,
+    is_serialization,
+    is_unique_violation,
+)
+from threadkeep_chassis.database.indexes import partial_index
+from threadkeep_chassis.database.owner import DataOwned, OwnerLock
+from threadkeep_chassis.database.session import Connection
+from threadkeep_chassis.database.settings import DatabaseSettings
+from threadkeep_chassis.database.sql import (
+    contains_text,
+    database_now,
+    database_now_plus,
+    insert,
+    insert_or_ignore,
+    json_text_at,
+    locked_in_key_order,
+    locked_skipping_others,
+    starts_with,
+    transaction_id,
+    upsert,
+)
+from threadkeep_chassis.database.url import DatabaseUrl, DatabaseUrlInvalid
+
+__all__ = [
+    "BigSerialId",
+    "Bytes",
+    "Connection",
+    "DataOwned",
+    "Database",
+    "DatabaseSettings",
+    "DatabaseUrl",
+    "DatabaseUrlInvalid",
+    "JsonDocument",
+    "JsonText",
+    "Key",
+    "OwnerLock",
+    "TransactionLost",
+    "UtcTimestamp",
+    "Writer",
+    "contains_text",
+    "database_now",
+    "database_now_plus",
+    "insert",
+    "insert_or_ignore",
+    "is_connection_lost",
+    "is_data_error",
+    "is_serialization",
+    "is_unique_violation",
+    "json_text_at",
+    "locked_in_key_order",
+    "locked_skipping_others",
+    "partial_index",
+    "starts_with",
+    "transaction_id",
+    "upsert",
+]

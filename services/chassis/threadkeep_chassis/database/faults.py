@@ -1,0 +1,103 @@
+"""What a database error means: bad data, a collision worth replaying, or a connection that is gone.
+
+SQLAlchemy wraps the driver's exceptions, and transaction statements come from the driver bare; both are understood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import asyncpg
+from sqlalchemy.exc import DBAPIError
+
+from threadkeep_chassis.errors import DatabaseUnavailable
+
+# Class 08: connection exceptions. 57P01 to 57P05: shutdown, crash, not yet up, dropped, idle. 25P03 and 25P04: the
+# session was ended by our own time-outs. 53300: no connection slot. 25006: a standby after a failover.
+_LOST = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300", "25006"})
+_COLLISION = frozenset({"40001", "40P01"})
+_SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class TransactionLost(DatabaseUnavailable):
+    """The connection went away and the transaction is known not to have committed; it may be replayed."""
+
+    default_message = "The database connection was lost; nothing was committed. Retry."
+
+
+def sqlstate(error: BaseException) -> str:
+    """The SQLSTATE of an error, or an empty string."""
+    for candidate in _chain(error):
+        state = getattr(candidate, "sqlstate", None)
+        if isinstance(state, str):
+            return state
+    return ""
+
+
+def is_data_error(error: BaseException) -> bool:
+    """True if the values are at fault (SQLSTATE classes 22 and 23, SQLite constraint errors): others may still pass."""
+    if sqlstate(error)[:2] in ("22", "23"):
+        return True
+    return any(
+        isinstance(candidate, (sqlite3.IntegrityError, sqlite3.DataError, asyncpg.DataError, OverflowError))
+        for candidate in _chain(error)
+    )
+
+
+def is_unique_violation(error: BaseException) -> bool:
+    """True if a unique key was taken."""
+    if sqlstate(error) == "23505":
+        return True
+    return any(
+        isinstance(candidate, sqlite3.IntegrityError)
+        and getattr(candidate, "sqlite_errorcode", 0)
+        in (sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY)
+        for candidate in _chain(error)
+    )
+
+
+def is_serialization(error: BaseException) -> bool:
+    """True for collisions that a replay can cure: serialization failure, deadlock, SQLITE_BUSY."""
+    if sqlstate(error) in _COLLISION:
+        return True
+    return any(
+        isinstance(candidate, sqlite3.OperationalError)
+        and getattr(candidate, "sqlite_errorcode", 0) & 0xFF in _SQLITE_BUSY
+        for candidate in _chain(error)
+    )
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """True if the connection or the server is gone, or could not be reached."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    state = sqlstate(error)
+    if state[:2] == "08" or state in _LOST:
+        return True
+    for candidate in _chain(error):
+        if isinstance(candidate, (ConnectionError, asyncio.TimeoutError, asyncpg.CannotConnectNowError)):
+            return True
+        if isinstance(candidate, OSError) and not isinstance(candidate, (FileNotFoundError, PermissionError)):
+            return True
+        if isinstance(candidate, FileNotFoundError) and not isinstance(error, FileNotFoundError):
+            return True
+        if isinstance(candidate, asyncpg.InterfaceError) and "clos" in str(candidate):
+            return True
+    return False
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error, what SQLAlchemy wrapped in it, and what those came from; three levels are all there are."""
+    found: list[BaseException] = []
+    pending: list[BaseException | None] = [error]
+    while pending and len(found) < 6:
+        candidate = pending.pop(0)
+        if candidate is None or candidate in found:
+            continue
+        found.append(candidate)
+        if isinstance(candidate, DBAPIError):
+            pending.append(candidate.orig)
+        if found[0] is candidate or not isinstance(candidate, DBAPIError):
+            pending.append(candidate.__cause__)
+    return found

@@ -1,0 +1,177 @@
+"""PostgreSQL sessions on asyncpg: settings, BEGIN with its guards, and the truth about a lost COMMIT (X7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from threadkeep_chassis.canonical import exact_text, parse_json
+from threadkeep_chassis.clock import Clock
+from threadkeep_chassis.database import faults
+from threadkeep_chassis.database.session import Connection, Session, finish
+from threadkeep_chassis.database.settings import DatabaseSettings
+from threadkeep_chassis.database.url import DatabaseUrl
+from threadkeep_chassis.errors import CommitUnknown
+
+# A server's uninterrupted life. After a crash PostgreSQL may hand out a transaction id again whose owner left no trace,
+# so `committed` is the truth only within one life. The start time changes with the postmaster or a failover, the
+# statistics' reset time with a crash that the postmaster survived.
+_INCARNATION = "SELECT pg_postmaster_start_time(), (SELECT stats_reset FROM pg_stat_bgwriter)"
+
+
+class PostgresBackend:
+    """Opens sessions and transactions for one schema of one PostgreSQL database."""
+
+    name = "postgresql"
+
+    def __init__(self, url: DatabaseUrl, schema: str, settings: DatabaseSettings, clock: Clock | None) -> None:
+        assert url.url is not None
+        self.url = url
+        self.schema = schema
+        self.settings = settings
+        self._clock = clock
+        self._guards: str | None = None
+        arguments: dict[str, Any] = {
+            "timeout": settings.connect_timeout_seconds,
+            "server_settings": {"application_name": f"threadkeep-{schema}", "jit": "off"},
+        }
+        if url.through_pooler:
+            # Behind a transaction pooler a named statement may live on another server connection (B43), and start-up
+            # parameters beyond the application's name are refused.
+            arguments["server_settings"] = {"application_name": f"threadkeep-{schema}"}
+            arguments["statement_cache_size"] = 0
+            arguments["prepared_statement_cache_size"] = 0
+            arguments["prepared_statement_name_func"] = lambda: ""
+        else:
+            arguments["prepared_statement_cache_size"] = 500
+            arguments["server_settings"]["search_path"] = f'"{schema}"'
+        self._engine: AsyncEngine = create_async_engine(
+            url.url,
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            connect_args=arguments,
+            json_serializer=exact_text,
+            json_deserializer=parse_json,
+        )
+
+    async def open_session(self) -> Session:
+        """Connects. Raises what the driver raises."""
+        session = await Session.open(self._engine, protect=False, clock=self._clock)
+        try:
+            if self._guards is None:
+                version = session.driver.get_server_version()
+                self._guards = self._guard_settings(version.major)
+            if not self.url.through_pooler:
+                session.incarnation = tuple(await session.driver.fetchrow(_INCARNATION))
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    def _guard_settings(self, major: int) -> str:
+        names = {
+            "idle_in_transaction_session_timeout": self.settings.idle_in_transaction_timeout_seconds,
+            "lock_timeout": self.settings.lock_timeout_seconds,
+        }
+        if major >= 17:
+            names["transaction_timeout"] = self.settings.transaction_timeout_seconds
+        return "".join(f"SET LOCAL {name} = {int(seconds * 1000)};" for name, seconds in names.items())
+
+    async def begin(self, session: Session, *, write: bool, snapshot: bool) -> None:
+        """Opens a transaction with its settings in one round trip. A plain read needs none, except behind a pooler."""
+        path = f'SET LOCAL search_path = "{self.schema}";' if self.url.through_pooler else ""
+        if write:
+            await session.control(f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;{path}{self._guards}")
+        elif snapshot:
+            await session.control(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;{path}")
+        elif self.url.through_pooler:
+            await session.control(f"BEGIN READ ONLY;{path}")
+
+    def has_transaction(self, *, write: bool, snapshot: bool) -> bool:
+        """True if `begin` opened one."""
+        return write or snapshot or self.url.through_pooler
+
+    async def commit(self, session: Session, connection: Connection) -> None:
+        """Commits. A connection that is lost on the way is asked about on another one.
+
+        Raises TransactionLost if nothing was committed, CommitUnknown if nobody can tell.
+        """
+        if connection.writable and not connection.xid and not self.url.through_pooler:
+            connection.xid = await session.driver.fetchval("SELECT pg_current_xact_id_if_assigned()::text") or ""
+            if not connection.xid:
+                # Nothing was written; whether this COMMIT arrives makes no difference.
+                await session.control("COMMIT")
+                return
+        elif connection.writable and not connection.xid:
+            connection.xid = await session.driver.fetchval("SELECT pg_current_xact_id()::text")
+        try:
+            tag = await session.control("COMMIT")
+        except Exception as error:
+            if not faults.is_connection_lost(error):
+                raise
+            session.broken = True
+            await self._settle(session, connection.xid)
+            return
+        if tag != "COMMIT":
+            # A statement failed and its error was swallowed: PostgreSQL answers COMMIT with ROLLBACK.
+            raise RuntimeError("the transaction was aborted by an earlier error that was not raised")
+
+    async def _settle(self, session: Session, xid: str) -> None:
+        """Asks what became of a transaction: returns if it committed."""
+        if not xid:
+            raise faults.TransactionLost()
+        deadline = asyncio.get_running_loop().time() + self.settings.commit_outcome_timeout_seconds
+        delay = 0.02
+        while True:
+            try:
+                status = await asyncio.wait_for(
+                    finish(self._ask(session, xid)), max(0.1, deadline - asyncio.get_running_loop().time())
+                )
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.TimeoutError):
+                status = None
+            if status == "committed":
+                return
+            if status == "aborted":
+                raise faults.TransactionLost()
+            if status == "unknown" or asyncio.get_running_loop().time() + delay > deadline:
+                raise CommitUnknown()
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 0.5)
+
+    async def _ask(self, session: Session, xid: str) -> str | None:
+        """`committed`, `aborted`, `unknown` (never to be known), or None (not yet)."""
+        connection = await self.connect(application="outcome")
+        try:
+            try:
+                status = await connection.fetchval("SELECT pg_xact_status($1::text::xid8)", xid)
+            except asyncpg.InvalidParameterValueError:
+                # The id lies in the future: the server crashed and lost it, so it never committed.
+                return "aborted"
+            if status == "committed":
+                now = tuple(await connection.fetchrow(_INCARNATION))
+                return "committed" if session.incarnation is None or now == session.incarnation else "unknown"
+            if status == "in progress":
+                return None
+            return status if status == "aborted" else "unknown"
+        finally:
+            await connection.close(timeout=2)
+
+    async def connect(self, application: str) -> asyncpg.Connection:
+        """A bare driver connection of its own (LISTEN, outcome checks)."""
+        arguments = self.url.asyncpg_arguments()
+        settings = {"application_name": f"threadkeep-{self.schema}-{application}"}
+        if self.url.through_pooler:
+            arguments["statement_cache_size"] = 0
+        return await asyncpg.connect(
+            **arguments, timeout=self.settings.connect_timeout_seconds, server_settings=settings
+        )
+
+    async def close(self) -> None:
+        """Forgets the engine. Sessions are closed by their owners."""
+        await self._engine.dispose()
+
+

@@ -1,0 +1,90 @@
+"""The contract's method and field rules, read from the descriptors (options.proto)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
+
+from threadkeep.common.v1 import options_pb2
+
+
+class ContractIncomplete(RuntimeError):
+    """A method lacks a rule; the server refuses to start with it."""
+
+
+class ScopeRule(IntEnum):
+    """How a method finds its scope."""
+
+    NONE = options_pb2.SCOPE_RULE_NONE
+    ONE = options_pb2.SCOPE_RULE_ONE
+    GRANT = options_pb2.SCOPE_RULE_GRANT
+
+
+@dataclass(frozen=True)
+class MethodRule:
+    """What the server enforces for one method."""
+
+    name: str
+    """`/package.Service/Method`."""
+    scope: ScopeRule
+    mutation: bool
+    descriptor: MethodDescriptor
+    request_id_path: tuple[str, ...] = ()
+    """Where a mutation's request_id is: ("request_id",), or ("header", "request_id") in a stream's first message."""
+
+
+def method_rule(name: str) -> MethodRule | None:
+    """The rule of `/package.Service/Method`; None for methods outside threadkeep's packages (health, reflection).
+
+    Raises ContractIncomplete when a threadkeep method declares no scope rule, or is a mutation without request_id.
+    """
+    service_name, _, method_name = name.lstrip("/").partition("/")
+    if not service_name.startswith("threadkeep."):
+        return None
+    try:
+        service = descriptor_pool.Default().FindServiceByName(service_name)
+    except KeyError as error:
+        raise ContractIncomplete(f"no descriptor of {service_name} is loaded") from error
+    method = service.methods_by_name[method_name]
+    options = method.GetOptions().Extensions[options_pb2.method]
+    if options.scope == options_pb2.SCOPE_RULE_UNSPECIFIED:
+        raise ContractIncomplete(f"{name} declares no scope rule")
+    path: tuple[str, ...] = ()
+    if options.mutation:
+        found = _request_id_path(method)
+        if found is None:
+            raise ContractIncomplete(f"{name} is a mutation without request_id")
+        path = found
+    return MethodRule(name, ScopeRule(options.scope), options.mutation, method, path)
+
+
+def service_rules(service_name: str) -> dict[str, MethodRule]:
+    """The rules of every method of a service, by full method name. Raises ContractIncomplete."""
+    service = descriptor_pool.Default().FindServiceByName(service_name)
+    rules = {}
+    for method in service.methods:
+        name = f"/{service_name}/{method.name}"
+        rule = method_rule(name)
+        if rule is not None:
+            rules[name] = rule
+    return rules
+
+
+def field_rule(field: FieldDescriptor) -> options_pb2.FieldRule | None:
+    """The field's rule, or None."""
+    options = field.GetOptions()
+    return options.Extensions[options_pb2.field] if options.HasExtension(options_pb2.field) else None
+
+
+def _request_id_path(method: MethodDescriptor) -> tuple[str, ...] | None:
+    message = method.input_type
+    if "request_id" in message.fields_by_name:
+        return ("request_id",)
+    for field in message.fields:
+        if field.message_type is not None and not field.is_repeated:
+            if "request_id" in field.message_type.fields_by_name:
+                return (field.name, "request_id")
+    return None

@@ -1,0 +1,118 @@
+"""The one mapping from errors to google.rpc.Status and back (X6).
+
+Unknown exceptions become INTERNAL without a word of their text; whoever maps them logs them under the trace id.
+"""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from threadkeep_chassis import errors
+from threadkeep_chassis.errors import Internal, ThreadkeepError
+
+DOMAIN = "threadkeep"
+MAX_VIOLATIONS = 16
+MAX_TEXT = 1024
+"""Details travel in trailing metadata, whose size clients bound; longer texts are cut."""
+
+
+def to_status(error: BaseException, trace_id: str = "") -> status_pb2.Status:
+    """Renders an error. Any exception that is no ThreadkeepError becomes INTERNAL and names only the trace id."""
+    if not isinstance(error, ThreadkeepError):
+        error = Internal("The server failed; its log has the details under the trace id.", metadata={"trace_id": trace_id})
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
+    for key, value in error.metadata.items():
+        info.metadata[key] = value[:MAX_TEXT]
+    details = [info]
+    if error.violations:
+        details.append(
+            error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(field=path[:MAX_TEXT], description=rule[:MAX_TEXT])
+                    for path, rule in error.violations[:MAX_VIOLATIONS]
+                ]
+            )
+        )
+    if error.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(int(error.retry_after * 1000))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    if error.resource is not None:
+        kind, name = error.resource
+        details.append(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name[:MAX_TEXT]))
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.code), message=error.message[: 2 * MAX_TEXT])
+    for detail in details:
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return status
+
+
+def code_of(error: BaseException) -> str:
+    """The gRPC status code's name for an error, for metrics and logs."""
+    return error.code if isinstance(error, ThreadkeepError) else "INTERNAL"
+
+
+def to_grpc_status(error: BaseException, trace_id: str = "") -> grpc.Status:
+    """What `context.abort_with_status` takes."""
+    return rpc_status.to_status(to_status(error, trace_id))
+
+
+def from_rpc_error(error: grpc.RpcError, peer: str) -> ThreadkeepError:
+    """Turns what a peer answered into our error with the same code and reason, so that it can be passed on.
+
+    UNAVAILABLE without our details means that the peer is out of reach: PeerUnavailable.
+    """
+    code = error.code().name if hasattr(error, "code") and error.code() is not None else "UNKNOWN"
+    status = _status_of(error)
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details if status is not None else ():
+        if detail.Is(info.DESCRIPTOR):
+            detail.Unpack(info)
+            break
+    if info.domain != DOMAIN:
+        if code in ("UNAVAILABLE", "CANCELLED"):
+            return errors.PeerUnavailable(peer)
+        if code == "DEADLINE_EXCEEDED":
+            return errors.DeadlineExceeded(f"The {peer} service did not answer in time.")
+        return Internal()
+    family = _FAMILIES.get(code, Internal)
+    mapped = family(status.message if status is not None else None, metadata=dict(info.metadata))
+    mapped.reason = info.reason
+    bad_request = error_details_pb2.BadRequest()
+    for detail in status.details if status is not None else ():
+        if detail.Is(bad_request.DESCRIPTOR):
+            detail.Unpack(bad_request)
+            mapped.violations = [(v.field, v.description) for v in bad_request.field_violations]
+    return mapped
+
+
+def _status_of(error: grpc.RpcError) -> status_pb2.Status | None:
+    for key, value in error.trailing_metadata() or () if hasattr(error, "trailing_metadata") else ():
+        if key == "grpc-status-details-bin":
+            status = status_pb2.Status()
+            status.ParseFromString(value)
+            return status
+    return None
+
+
+_FAMILIES: dict[str, type[ThreadkeepError]] = {
+    family.code: family
+    for family in (
+            errors.NotFound,
+            errors.AlreadyExists,
+            errors.Aborted,
+            errors.FailedPrecondition,
+            errors.InvalidArgument,
+            errors.OutOfRange,
+            errors.DeadlineExceeded,
+            errors.ResourceExhausted,
+            errors.Unavailable,
+            errors.DataLoss,
+            errors.UnauthenticatedError,
+            errors.PermissionDenied,
+        )
+}

@@ -1,0 +1,248 @@
+"""Enforces the contract's field rules on every request before a servicer sees it (X8).
+
+Each message type is compiled once into a list of checks; types that reach no rule cost nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from threadkeep.common.v1 import options_pb2
+from threadkeep_chassis.canonical import JsonInvalid, parse_json
+from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_chassis.rules import MethodRule, field_rule
+
+MAX_NAME_CHARACTERS = 256
+MAX_VIOLATIONS = 16
+
+Violations = list[tuple[str, str]]
+Check = Callable[[Any, str, Violations], None]
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_SHA256 = re.compile("[0-9a-f]{64}\\Z")
+_PAYLOAD = "threadkeep.common.v1.Payload"
+
+
+class Validator:
+    """Validates messages by the rules in their descriptors."""
+
+    def __init__(self) -> None:
+        self._plans: dict[str, list[Check]] = {}
+
+    def check(self, message: Message) -> None:
+        """Raises FieldInvalid with every violation (up to 16), each with its path such as `ops[2].checkpoint_id`."""
+        violations: Violations = []
+        for check in self._plan(message.DESCRIPTOR):
+            check(message, "", violations)
+        if violations:
+            raise _error(violations)
+
+    def check_request(self, rule: MethodRule, message: Message, *, first: bool = True) -> None:
+        """Like `check`; a mutation must carry its request_id, in the first message of a stream."""
+        violations: Violations = []
+        if rule.request_id_path and first:
+            found: Any = message
+            for name in rule.request_id_path:
+                found = getattr(found, name)
+            if not found:
+                violations.append((".".join(rule.request_id_path), "is required: every mutation names its request"))
+        for check in self._plan(message.DESCRIPTOR):
+            check(message, "", violations)
+        if violations:
+            raise _error(violations)
+
+    def _plan(self, descriptor: Descriptor) -> list[Check]:
+        plan = self._plans.get(descriptor.full_name)
+        if plan is None:
+            plan = self._plans[descriptor.full_name] = []
+            if _reaches_rules(descriptor, set()):
+                plan.extend(self._compile(descriptor))
+        return plan
+
+    def _compile(self, descriptor: Descriptor) -> list[Check]:
+        checks: list[Check] = []
+        for field in descriptor.fields:
+            rule = field_rule(field)
+            if rule is not None:
+                checks.append(_field_check(field, rule))
+            inner = _message_type(field)
+            if inner is not None and _reaches_rules(inner, set()):
+                checks.append(self._nested(field, inner))
+        if descriptor.full_name == _PAYLOAD:
+            checks.append(_check_payload)
+        return checks
+
+    def _nested(self, field: FieldDescriptor, inner: Descriptor) -> Check:
+        name = field.name
+        # The plan is looked up when used: a type may contain itself.
+        plan = self._plan(inner)
+
+        def walk(message: Message, path: str, violations: Violations) -> None:
+            for check in plan:
+                check(message, path, violations)
+
+        if _is_map(field):
+
+            def check_map(message: Message, path: str, violations: Violations) -> None:
+                for key, value in getattr(message, name).items():
+                    walk(value, f"{path}{name}[{_shown(key)}].", violations)
+
+            return check_map
+        if field.is_repeated:
+
+            def check_list(message: Message, path: str, violations: Violations) -> None:
+                for index, value in enumerate(getattr(message, name)):
+                    walk(value, f"{path}{name}[{index}].", violations)
+
+            return check_list
+
+        def check_one(message: Message, path: str, violations: Violations) -> None:
+            if message.HasField(name):
+                walk(getattr(message, name), f"{path}{name}.", violations)
+
+        return check_one
+
+
+def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
+    name, required, max_size = field.name, rule.required, rule.max_size
+    content = _content_check(rule.kind, max_size if not field.is_repeated else 0)
+
+    if field.is_repeated:
+        is_map = _is_map(field)
+        checks_text = _is_text(field.message_type.fields_by_name["value"]) if is_map else _is_text(field)
+
+        def check_many(message: Message, path: str, violations: Violations) -> None:
+            values = getattr(message, name)
+            count = len(values)
+            if required and not count:
+                violations.append((path + name, "is required"))
+            if max_size and count > max_size:
+                violations.append((path + name, f"has at most {max_size} elements, not {count}"))
+            elif content is not None and checks_text:
+                pairs = values.items() if is_map else enumerate(values)
+                for key, value in pairs:
+                    problem = content(value)
+                    if problem:
+                        violations.append((f"{path}{name}[{_shown(key)}]", problem))
+
+        return check_many
+
+    has_presence, is_text = field.has_presence, _is_text(field)
+
+    def check_single(message: Message, path: str, violations: Violations) -> None:
+        if has_presence and not message.HasField(name):
+            if required:
+                violations.append((path + name, "is required"))
+            return
+        value = getattr(message, name)
+        if not is_text:
+            if required and not has_presence and not value:
+                violations.append((path + name, "is required"))
+            return
+        if not value and not has_presence:
+            if required:
+                violations.append((path + name, "is required"))
+            return
+        if not value and required:
+            violations.append((path + name, "must not be empty"))
+            return
+        problem = content(value) if content is not None else None
+        if problem:
+            violations.append((path + name, problem))
+
+    return check_single
+
+
+def _content_check(kind: int, max_size: int) -> Callable[[Any], str | None] | None:
+    """What is wrong with a present value, in words, or None."""
+    if kind in (options_pb2.FIELD_KIND_ID, options_pb2.FIELD_KIND_NAME):
+        most = max_size or MAX_NAME_CHARACTERS
+
+        def check_name(value: Any) -> str | None:
+            if not value:
+                return "must not be empty"
+            if len(value) > most:
+                return f"has at most {most} characters, not {len(value)}"
+            if isinstance(value, str) and _CONTROL.search(value):
+                return "must not hold control characters"
+            return None
+
+        return check_name
+    if kind == options_pb2.FIELD_KIND_JSON:
+
+        def check_json(value: Any) -> str | None:
+            if max_size and len(value) > max_size:
+                return f"has at most {max_size} {_unit(value)}, not {len(value)}"
+            try:
+                parse_json(value)
+            except JsonInvalid as error:
+                return f"must be a JSON document: it {error}"
+            return None
+
+        return check_json
+    if kind == options_pb2.FIELD_KIND_SHA256:
+        return lambda value: None if _SHA256.match(value) else "must be a SHA-256 in 64 lower-case hexadecimal digits"
+    if max_size:
+
+        def check_size(value: Any) -> str | None:
+            if len(value) > max_size:
+                return f"has at most {max_size} {_unit(value)}, not {len(value)}"
+            return None
+
+        return check_size
+    return None
+
+
+def _check_payload(message: Any, path: str, violations: Violations) -> None:
+    if message.content_type.partition(";")[0].strip() == "application/json":
+        try:
+            parse_json(message.data)
+        except JsonInvalid as error:
+            violations.append((f"{path}data", f"must be a JSON document: it {error}"))
+
+
+def _reaches_rules(descriptor: Descriptor, seen: set[str]) -> bool:
+    if descriptor.full_name in seen:
+        return False
+    seen.add(descriptor.full_name)
+    if descriptor.full_name == _PAYLOAD:
+        return True
+    for field in descriptor.fields:
+        inner = _message_type(field)
+        if field_rule(field) is not None or (inner is not None and _reaches_rules(inner, seen)):
+            return True
+    return False
+
+
+def _message_type(field: FieldDescriptor) -> Descriptor | None:
+    if _is_map(field):
+        inner: Descriptor | None = field.message_type.fields_by_name["value"].message_type
+        return inner
+    return field.message_type  # type: ignore[no-any-return]
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _is_text(field: FieldDescriptor) -> bool:
+    return field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+
+def _unit(value: Any) -> str:
+    return "characters" if isinstance(value, str) else "bytes"
+
+
+def _shown(key: object) -> str:
+    """A map key in a path: never long, never with control characters (X11 keeps payloads out of errors)."""
+    return _CONTROL.sub("?", str(key))[:32]
+
+
+def _error(violations: Violations) -> FieldInvalid:
+    (field, rule), *more = violations[:MAX_VIOLATIONS]
+    return FieldInvalid(field, rule, *more)
