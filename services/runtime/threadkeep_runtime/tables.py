@@ -1,7 +1,8 @@
 """Today's tables of the runtime (R1, R2, R14, R20); `migrations/` says how they came to be.
 
 Every table that a thread owns is keyed by the thread's key first. Columns that every commit changes carry no index, so
-that PostgreSQL updates those rows in place (HOT). Enums are short text. LangGraph's three tables have its saver's layout.
+that such updates stay within the row's page (HOT). Enums are short text. LangGraph's three tables have its saver's
+layout.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from threadkeep_chassis.database import Bytes, JsonDocument, JsonText, Key, UtcTimestamp, partial_index
+from threadkeep_chassis.meta import meta_table
+from threadkeep_chassis.receipts import receipts_table
 
 metadata = sa.MetaData(
     naming_convention={
@@ -293,6 +296,9 @@ log_partitions = sa.Table(
     # The log's incarnation, the same in every row: cursors name it, and a restore to an earlier point changes it.
     sa.Column("incarnation", Key(), nullable=False),
 )
+
+receipts = receipts_table(metadata)
+meta = meta_table(metadata)
 
 manifests = sa.Table(
     "manifests",

@@ -1,1 +1,1 @@
-"""The runtime's rules, pure: values, legal transitions, and decide(view, command) -> commit. No I/O, no clock, no ids."""
+"""Pure values, transitions and decisions of the runtime. Imports the standard library and the chassis' errors only."""

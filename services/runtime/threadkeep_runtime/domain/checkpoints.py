@@ -1,19 +1,43 @@
-"""LangGraph checkpoints as the domain sees them: opaque values with ids that sort (R20).
+"""LangGraph checkpoints as a thread sees them: values, and the rules that a commit's checkpoint operations must meet.
 
-What a checkpoint means is the saver's business. Here only ids, namespaces and the thread's floors decide.
+Values stay opaque. Statements are in `checkpoints/`; when they run, and under which lease, is the commit's affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
-ROOT_NAMESPACE = ""
+from threadkeep_chassis.errors import FailedPrecondition, InvalidArgument
 
 
-class ChannelValue(NamedTuple):
-    """One channel's value that is not inline, as the serialiser dumped it."""
+class CheckpointDeleted(FailedPrecondition):
+    """The checkpoint was deleted; it does not come back (R19)."""
+
+    reason = "CHECKPOINT_DELETED"
+    default_message = "The checkpoint was deleted; a put or writes do not bring it back."
+
+    def __init__(self, checkpoint_id: str) -> None:
+        super().__init__(resource=("checkpoint", checkpoint_id))
+
+
+class CheckpointIdOrder(InvalidArgument):
+    """A new checkpoint's id does not sort above the greatest of its namespace (R20)."""
+
+    reason = "CHECKPOINT_ID_ORDER"
+
+    def __init__(self, path: str, greatest: str) -> None:
+        super().__init__(
+            f"{path}: must sort above the namespace's greatest checkpoint id; raise the id clock above it and try again.",
+            violations=[(path, "must sort above the namespace's greatest checkpoint id")],
+            metadata={"greatest_checkpoint_id": greatest},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelValue:
+    """One channel's dumped value. An empty `version` says that the channel has none: the value is its checkpoint's own."""
 
     channel: str
     version: str
@@ -21,57 +45,161 @@ class ChannelValue(NamedTuple):
     data: bytes
 
 
-class PendingWrite(NamedTuple):
-    """One pending write of a LangGraph task."""
-
-    task_id: str
-    index: int
-    channel: str
-    type: str
-    data: bytes
-    task_path: str
-
-
 @dataclass(frozen=True, slots=True)
 class CheckpointPut:
-    """A checkpoint to store. The JSON fields are documents in UTF-8 that were checked at the edge."""
+    """A checkpoint to store. `checkpoint_json` and `metadata_json` are JSON objects that hold no NUL character."""
 
     checkpoint_ns: str
     checkpoint_id: str
     parent_checkpoint_id: str | None
     checkpoint_json: bytes
     metadata_json: bytes
-    channel_values: tuple[ChannelValue, ...]
+    channel_values: tuple[ChannelValue, ...] = ()
+    value_versions: str | None = None
+    """JSON object of channel to version text, where the checkpoint's `channel_versions` do not say it: they hold
+    numbers, or a value has no version. None: `channel_versions` says it all."""
+    path: str = field(default="put", compare=False)
+    """Where the request holds it, for errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """One write of a LangGraph task. Special channels have a negative index: there the last write counts."""
+
+    task_id: str
+    index: int
+    channel: str
+    type: str
+    data: bytes
+    task_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWrites:
-    """Pending writes of the checkpoint that they name, which may arrive later."""
+    """Pending writes to store, of a checkpoint that may arrive later."""
 
     checkpoint_ns: str
     checkpoint_id: str
     writes: tuple[PendingWrite, ...]
+    path: str = field(default="writes", compare=False)
+    """Where the request holds it, for errors."""
 
 
 CheckpointOp = CheckpointPut | CheckpointWrites
+"""One operation of a commit on its thread's checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointFacts:
-    """What the tables say about the checkpoints that a command names (loaded only where the thread row can't tell)."""
+class StoredCheckpoint:
+    """A checkpoint as it is read back. `pending_writes` are ordered by task_path, task_id and index."""
 
+    session_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_checkpoint_id: str | None
+    checkpoint_json: bytes
+    metadata_json: bytes
+    channel_values: tuple[ChannelValue, ...]
+    pending_writes: tuple[PendingWrite, ...]
+    commit_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointIndex:
+    """What a thread holds of the checkpoints that a commit names, read under the thread's lock."""
+
+    floor: str = ""
+    """The greatest checkpoint id that the thread has ever held, in any namespace. Empty: none."""
+    deleted_floor: str = ""
+    """The floor at the thread's last deletion: what lies at or below it and has no row is gone for good."""
     existing: frozenset[tuple[str, str]] = frozenset()
-    """(checkpoint_ns, checkpoint_id) of those asked for that are stored."""
+    """Those of the named (checkpoint_ns, checkpoint_id) that have a row. Only ids up to the floor are looked up."""
     greatest: Mapping[str, str] = field(default_factory=dict)
-    """Greatest stored id of each namespace asked for; a namespace without checkpoints is absent."""
+    """The greatest id of each namespace that was looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChange:
-    """What one commit does to the checkpoint tables."""
+    """What one commit does to the checkpoint tables: delete everything of the thread if so decided, then the operations."""
 
     thread_key: str
     commit_sequence: int
     ops: tuple[CheckpointOp, ...] = ()
     delete_all: bool = False
-    """Remove everything of the thread first: checkpoints, blobs and writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDecision:
+    """What a commit's operations come to."""
+
+    floor: str
+    """The thread's floor after the commit."""
+    saved: tuple[CheckpointPut, ...]
+    """The puts, in order: one `threadkeep.checkpoint.saved` each."""
+
+
+def named_at_or_below(ops: Iterable[CheckpointOp], floor: str) -> set[tuple[str, str]]:
+    """The (checkpoint_ns, checkpoint_id) that must be looked up before `decide_checkpoint_ops`.
+
+    An id above the floor has no row anywhere in the thread, so a commit that only adds newer checkpoints looks up
+    nothing but the one that its writes follow.
+    """
+    return {(op.checkpoint_ns, op.checkpoint_id) for op in ops if op.checkpoint_id <= floor}
+
+
+def decide_checkpoint_ops(ops: Sequence[CheckpointOp], index: CheckpointIndex, *, fenced: bool) -> CheckpointDecision:
+    """Judges a commit's operations in order; `fenced` says that the commit carries the run's lease.
+
+    A checkpoint counts as deleted when it has no row and its id is at or below what was deleted last, or not above its
+    namespace's greatest. Another namespace's greater id does not count: parallel subgraphs save in no fixed order.
+
+    Raises CheckpointIdOrder, CheckpointDeleted.
+    """
+    floor = index.floor
+    existing = set(index.existing)
+    greatest = dict(index.greatest)
+    saved: list[CheckpointPut] = []
+    for op in ops:
+        namespace, checkpoint_id = op.checkpoint_ns, op.checkpoint_id
+        if (namespace, checkpoint_id) not in existing:
+            top = greatest.get(namespace, "")
+            if isinstance(op, CheckpointPut) and fenced and checkpoint_id <= top:
+                raise CheckpointIdOrder(f"{op.path}.checkpoint_id", top)
+            if checkpoint_id <= top or checkpoint_id <= index.deleted_floor:
+                raise CheckpointDeleted(checkpoint_id)
+        if isinstance(op, CheckpointPut):
+            existing.add((namespace, checkpoint_id))
+            greatest[namespace] = max(checkpoint_id, greatest.get(namespace, ""))
+            floor = max(floor, checkpoint_id)
+            saved.append(op)
+    return CheckpointDecision(floor, tuple(saved))
+
+
+def saved_payload(put: CheckpointPut) -> dict[str, Any]:
+    """The JSON payload of `threadkeep.checkpoint.saved`."""
+    return {
+        "checkpoint_ns": put.checkpoint_ns,
+        "checkpoint_id": put.checkpoint_id,
+        "parent_checkpoint_id": put.parent_checkpoint_id,
+        "channels": [value.channel for value in put.channel_values],
+    }
+
+
+def is_contained(part: Any, whole: Any) -> bool:
+    """True if a JSON value contains another as PostgreSQL's jsonb `@>` has it (both are containers at the top, R20).
+
+    An object contains one whose every key it has with a value that contains the other's; an array contains one whose
+    every element it contains somewhere; scalars contain their equals. None is the explicit null only, and true is not 1.
+    https://www.postgresql.org/docs/current/datatype-json.html#JSON-CONTAINMENT
+    """
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(
+            key in whole and is_contained(value, whole[key]) for key, value in part.items()
+        )
+    if isinstance(part, list):
+        return isinstance(whole, list) and all(any(is_contained(item, one) for one in whole) for item in part)
+    if isinstance(whole, (dict, list)):
+        return False
+    if isinstance(part, (bool, str, type(None))) or isinstance(whole, (bool, str, type(None))):
+        return type(part) is type(whole) and bool(part == whole)
+    return bool(part == whole)
