@@ -1,11 +1,14 @@
-"""Cursors: signed, opaque positions in a feed (R14, C6): a list of integers, and the log's incarnation.
+"""Cursors: signed, opaque positions in a feed (R14, C6): the feed's kind, a list of integers, the log's incarnation.
 
-What the integers mean belongs to the feed. A cursor of another feed's kind never passes.
+What the integers mean belongs to the feed. A cursor of another kind, or of another subject, never passes `decode`.
+Only who signed a cursor can check it; `read_cursor` lets a peer look into one, for decisions that a forged cursor
+could only make slower (how long the projection waits).
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,27 +17,43 @@ from threadkeep_chassis.errors import CursorExpired, CursorInvalid, CursorUnknow
 
 _VERSION = 1
 
+LOG_KIND = "log"
+"""The runtime's event log: one position for each of its partitions, in their order. A CommitReceipt's cursor and those
+of feeds of several sessions are of this kind. A position p covers the partition's events up to p."""
+THREAD_KIND = "thread"
+"""One session's feed: one position, the thread's event sequence; the subject is `thread_subject`."""
+
 
 @dataclass(frozen=True)
 class Cursor:
-    """A position: not negative integers, and which life of the log they count in."""
+    """A position: not negative integers, which life of the log they count in, and what part of it they are about."""
 
     positions: tuple[int, ...]
     incarnation: str = ""
+    kind: str = ""
+    subject: str = ""
+
+
+def thread_subject(scope_key: str, session_id: str) -> str:
+    """What a cursor of one session's feed names as its subject: 16 hexadecimal digits."""
+    return hashlib.sha256(f"{scope_key}\x00{session_id}".encode()).hexdigest()[:16]
 
 
 class CursorCodec:
     """Encodes and decodes the cursors of one kind of feed."""
 
     def __init__(self, secret: bytes, kind: str) -> None:
-        """`secret` comes from `meta.load_token_secret`; `kind` names the feed, such as `events`."""
+        """`secret` comes from `meta.load_token_secret`; `kind` names the feed, such as `log`: at most 255 bytes."""
+        self._kind = kind
         self._key = tokens.derive_key(secret, f"cursor:{kind}")
 
-    def encode(self, positions: Sequence[int], incarnation: str = "") -> bytes:
-        """The opaque form: 12 bytes of signature, then the incarnation and the integers, small ones in one byte."""
-        life = incarnation.encode()
-        body = bytearray((_VERSION, len(life)))
-        body += life
+    def encode(self, positions: Sequence[int], incarnation: str = "", subject: str = "") -> bytes:
+        """The opaque form: 12 bytes of signature, then kind, incarnation, subject and the integers (1 byte if small)."""
+        body = bytearray((_VERSION,))
+        for text in (self._kind, incarnation, subject):
+            content = text.encode()
+            body.append(len(content))
+            body += content
         for position in positions:
             if position < 0:
                 raise ValueError("positions are not negative")
@@ -44,31 +63,58 @@ class CursorCodec:
             body.append(position)
         return tokens.seal(self._key, bytes(body))
 
-    def decode(self, cursor: bytes, field: str = "cursor") -> Cursor:
-        """Raises CursorInvalid, naming `field`, for anything this codec's secret did not sign."""
+    def decode(self, cursor: bytes, field: str = "cursor", subject: str = "") -> Cursor:
+        """Raises CursorInvalid, naming `field`, for anything that this codec's secret did not sign for the subject."""
         body = tokens.unseal(self._key, bytes(cursor))
-        if body is None or len(body) < 2 or body[0] != _VERSION:
+        if body is None:
             raise CursorInvalid(field)
-        end = 2 + body[1]
-        positions: list[int] = []
-        value = shift = 0
-        for byte in body[end:]:
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if not byte & 0x80:
-                positions.append(value)
-                value = shift = 0
-        if shift:
+        decoded = _parse(body, field)
+        if decoded.kind != self._kind or decoded.subject != subject:
             raise CursorInvalid(field)
-        return Cursor(tuple(positions), body[2:end].decode())
+        return decoded
 
-    def decode_for(self, cursor: bytes, incarnation: str, field: str = "cursor") -> tuple[int, ...]:
+    def decode_for(self, cursor: bytes, incarnation: str, field: str = "cursor", subject: str = "") -> tuple[int, ...]:
         """The positions, of this incarnation of the log. Raises CursorInvalid, CursorUnknown."""
-        decoded = self.decode(cursor, field)
+        decoded = self.decode(cursor, field, subject)
         if decoded.incarnation != incarnation:
             raise CursorUnknown()
         return decoded.positions
 
-    def expired(self, oldest: Sequence[int], incarnation: str = "") -> CursorExpired:
+    def expired(self, oldest: Sequence[int], incarnation: str = "", subject: str = "") -> CursorExpired:
         """The error for a cursor below retention, naming the oldest one left."""
-        return CursorExpired(base64.b64encode(self.encode(oldest, incarnation)).decode())
+        return CursorExpired(base64.b64encode(self.encode(oldest, incarnation, subject)).decode())
+
+
+def read_cursor(cursor: bytes, field: str = "cursor") -> Cursor:
+    """Reads a cursor without checking who signed it. Raises CursorInvalid for what has no cursor's form."""
+    body = tokens.peek(bytes(cursor))
+    if body is None:
+        raise CursorInvalid(field)
+    return _parse(body, field)
+
+
+def _parse(body: bytes, field: str) -> Cursor:
+    if not body or body[0] != _VERSION:
+        raise CursorInvalid(field)
+    texts: list[str] = []
+    at = 1
+    for _ in range(3):
+        end = at + 1 + body[at] if at < len(body) else len(body) + 1
+        if end > len(body):
+            raise CursorInvalid(field)
+        try:
+            texts.append(body[at + 1 : end].decode())
+        except UnicodeDecodeError as error:
+            raise CursorInvalid(field) from error
+        at = end
+    positions: list[int] = []
+    value = shift = 0
+    for byte in body[at:]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            positions.append(value)
+            value = shift = 0
+    if shift:
+        raise CursorInvalid(field)
+    return Cursor(tuple(positions), incarnation=texts[1], kind=texts[0], subject=texts[2])

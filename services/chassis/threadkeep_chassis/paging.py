@@ -27,7 +27,7 @@ MAX_PAGE_SIZE = 1000
 MAX_PAGE_BYTES = 3 * 1024 * 1024
 """Below the 4 MiB that gRPC clients receive by default."""
 
-_NOT_THE_QUERY = ("page_token", "page_size", "at_least", "freshness_timeout")
+_NOT_THE_QUERY = ("page_token", "page_size", "freshness")
 
 KeyValue = str | int | float | bool | bytes | datetime | None
 ItemT = TypeVar("ItemT")

@@ -33,11 +33,15 @@ class UploadHeader(_message.Message):
     request_id: _builtins.str
     """The idempotency key of this request. Uploads of one request_id are the same when header and trailer are."""
     artifact_id: _builtins.str
-    """The artifact. Absent: a new one, whose id the server assigns."""
+    """The artifact that gets the version. ARTIFACT_NOT_FOUND when there is none, unless the header says that it is to be new
+    (create_only, or expected_version 0): then it is the new artifact's id. Absent: a new one, whose id the server assigns.
+    """
     create_only: _builtins.bool
-    """The artifact must be new. ID_TAKEN when it is not."""
+    """The artifact must be new. ID_TAKEN when the id is in use, or was."""
     expected_version: _builtins.int
-    """The latest version that the caller saw; 0: the artifact must be new. Absent: not compared. REVISION_CONFLICT."""
+    """The latest version that the caller saw; 0: the artifact must be new. Absent: not compared. REVISION_CONFLICT, with the
+    latest version as `current_revision`.
+    """
     @_builtins.property
     def metadata(self) -> _artifact_pb2.ArtifactMetadata:
         """What the version is."""
@@ -102,7 +106,7 @@ class UploadVersionRequest(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     TRAILER_FIELD_NUMBER: _builtins.int
     chunk: _builtins.bytes
-    """Then any number of these: at most 1 MiB each."""
+    """Then any number of these: at most 1 MiB each (LIMIT_EXCEEDED)."""
     @_builtins.property
     def header(self) -> Global___UploadHeader:
         """First."""
@@ -167,7 +171,7 @@ class DownloadVersionRequest(_message.Message):
     version: _builtins.int
     """The version. 0: the latest."""
     offset: _builtins.int
-    """Where to start, in bytes."""
+    """Where to start, in bytes. The content's very end is in range."""
     length: _builtins.int
     """How many bytes at most. 0: to the end."""
     def __init__(

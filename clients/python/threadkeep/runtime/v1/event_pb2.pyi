@@ -137,13 +137,14 @@ Global___EventDraft: _TypeAlias = EventDraft  # noqa: Y015
 @_typing.final
 class Event(_message.Message):
     """A committed event. The server's own types and their payloads (`application/json`):
-    `threadkeep.session.created`, `.session.updated` {session_id}; `threadkeep.task.submitted` {task, input messages with their
-    ids}, `.task.working`, `.task.input_required` {ticket_ids}, `.task.auth_required` {ticket_ids}, `.task.completed`,
+    `threadkeep.session.created`, `.session.updated` {session}; `threadkeep.task.submitted` {task, whose input messages have
+    their ids}, `.task.working`, `.task.input_required` {ticket_ids}, `.task.auth_required` {ticket_ids}, `.task.completed`,
     `.task.failed` {failure}, `.task.cancel_requested` {reason}, `.task.canceled`; `threadkeep.run.queued` {reason},
     `.run.leased` {epoch, worker_id}, `.run.released`, `.run.lease_expired` {epoch}, `.run.awaiting`, `.run.ended` {cause,
     failure}; `threadkeep.ticket.opened`, `.ticket.resolved`, `.ticket.expired`, `.ticket.closed` {ticket_id};
     `threadkeep.checkpoint.saved` {checkpoint_ns, checkpoint_id, parent_checkpoint_id, channels: names of the new values},
-    `.checkpoint.deleted` {}. The JSON of a task, run or ticket is its message in proto3 JSON with proto field names.
+    `.checkpoint.deleted` {}. The JSON of a session or task is its message in proto3 JSON with proto field names, as of the
+    commit.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
