@@ -57,14 +57,19 @@ class CursorCodec:
         for position in positions:
             if position < 0:
                 raise ValueError("positions are not negative")
-            body += varint(position)
+            while position > 0x7F:
+                body.append(position & 0x7F | 0x80)
+                position >>= 7
+            body.append(position)
         return tokens.seal(self._key, bytes(body))
 
     def decode(self, cursor: bytes, field: str = "cursor", subject: str = "") -> Cursor:
         """Raises CursorInvalid, naming `field`, for anything that this codec's secret did not sign for the subject."""
         body = tokens.unseal(self._key, bytes(cursor))
-        decoded = _parse(body) if body is not None else None
-        if decoded is None:
+        if body is None:
+            raise CursorInvalid(field)
+        decoded = _parse(body, field)
+        if decoded.kind != self._kind or decoded.subject != subject:
             raise CursorInvalid(field)
         return decoded
 
@@ -113,44 +118,3 @@ def _parse(body: bytes, field: str) -> Cursor:
     if shift:
         raise CursorInvalid(field)
     return Cursor(tuple(positions), incarnation=texts[1], kind=texts[0], subject=texts[2])
-
-
-def peek(cursor: bytes, field: str = "cursor") -> Cursor:
-    """What a cursor says, its signature unread: for services that compare positions and have not the secret.
-
-    Fit for waiting, not for deciding what somebody may see. Raises CursorInvalid for what is no cursor at all.
-    """
-    decoded = _parse(bytes(cursor)[tokens.MAC_BYTES :])
-    if decoded is None:
-        raise CursorInvalid(field)
-    return decoded
-
-
-def varint(value: int) -> bytes:
-    """A not negative integer, 7 bits per byte, the lowest first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _parse(body: bytes) -> Cursor | None:
-    if len(body) < 2 or body[0] != _VERSION or len(body) < 2 + body[1]:
-        return None
-    end = 2 + body[1]
-    positions: list[int] = []
-    value = shift = 0
-    for byte in body[end:]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            positions.append(value)
-            value = shift = 0
-    if shift:
-        return None
-    try:
-        return Cursor(tuple(positions), body[2:end].decode())
-    except UnicodeDecodeError:
-        return None

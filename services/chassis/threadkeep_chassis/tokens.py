@@ -7,8 +7,7 @@ import binascii
 import hashlib
 import hmac
 
-MAC_BYTES = 12
-"""Length of the signature at the start of a token."""
+_MAC_BYTES = 12
 
 
 def derive_key(secret: bytes, purpose: str) -> bytes:
@@ -23,13 +22,13 @@ def seal(key: bytes, body: bytes, bound_to: bytes = b"") -> bytes:
 
 def unseal(key: bytes, token: bytes, bound_to: bytes = b"") -> bytes | None:
     """The body, or None if the token was not made with the key for `bound_to`."""
-    mac, body = token[:MAC_BYTES], token[MAC_BYTES:]
+    mac, body = token[:_MAC_BYTES], token[_MAC_BYTES:]
     return body if hmac.compare_digest(mac, _mac(key, body, bound_to)) else None
 
 
 def peek(token: bytes) -> bytes | None:
     """The body, unchecked; None if there is none. For readers without the key, whom a forged body can't harm."""
-    return token[MAC_BYTES:] or None
+    return token[_MAC_BYTES:] or None
 
 
 def to_text(token: bytes) -> str:
@@ -49,4 +48,4 @@ def from_text(text: str) -> bytes | None:
 
 def _mac(key: bytes, body: bytes, bound_to: bytes) -> bytes:
     framed = len(bound_to).to_bytes(4, "big") + bound_to + body
-    return hmac.digest(key, framed, hashlib.sha256)[:MAC_BYTES]
+    return hmac.digest(key, framed, hashlib.sha256)[:_MAC_BYTES]
