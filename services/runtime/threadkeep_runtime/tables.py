@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from threadkeep_chassis.database import Bytes, JsonDocument, JsonText, Key, UtcTimestamp, partial_index
+from threadkeep_chassis.database import Bytes, JsonSource, JsonText, Key, UtcTimestamp, partial_index
 from threadkeep_chassis.meta import meta_table
 from threadkeep_chassis.receipts import receipts_table
 
@@ -318,20 +318,24 @@ scopes = sa.Table(
     sa.Column("scope", Bytes(), nullable=False),
 )
 
-# LangGraph's tables, in the layout of its PostgreSQL saver; columns of ours come last and may be NULL.
+# LangGraph's tables, in the layout of its PostgreSQL saver; columns of ours come last and may be NULL. Ids sort by code
+# point, as in every other table. A stock saver works on them, with threads.thread_key as thread_id.
 
 checkpoints = sa.Table(
     "checkpoints",
     metadata,
-    sa.Column("thread_id", sa.Text, primary_key=True),
-    sa.Column("checkpoint_ns", sa.Text, primary_key=True, server_default=sa.text("''")),
-    sa.Column("checkpoint_id", sa.Text, primary_key=True),
-    sa.Column("parent_checkpoint_id", sa.Text),
+    sa.Column("thread_id", Key(), primary_key=True),
+    sa.Column("checkpoint_ns", Key(), primary_key=True, server_default=sa.text("''")),
+    sa.Column("checkpoint_id", Key(), primary_key=True),
+    sa.Column("parent_checkpoint_id", Key()),
     sa.Column("type", sa.Text),
-    sa.Column("checkpoint", JsonDocument(), nullable=False),
-    sa.Column("metadata", JsonDocument(), nullable=False, server_default=sa.text("'{}'")),
-    # Ours: the metadata's bytes as they were put (jsonb rewrites -0.0 and 1e22), and the commit that recorded the row.
+    sa.Column("checkpoint", JsonSource(), nullable=False),
+    sa.Column("metadata", JsonSource(), nullable=False, server_default=sa.text("'{}'")),
+    # Ours: both as they were put, byte for byte (jsonb rewrites -0.0, 1e22 and the order of keys); where the values lie
+    # if channel_versions does not say it: {channel: version}; and the commit that recorded the row.
+    sa.Column("checkpoint_bytes", Bytes()),
     sa.Column("metadata_bytes", Bytes()),
+    sa.Column("value_versions", JsonSource()),
     sa.Column("commit_sequence", sa.BigInteger),
     sa.Index("checkpoints_thread_id_idx", "thread_id"),
 )
@@ -339,10 +343,10 @@ checkpoints = sa.Table(
 checkpoint_blobs = sa.Table(
     "checkpoint_blobs",
     metadata,
-    sa.Column("thread_id", sa.Text, primary_key=True),
-    sa.Column("checkpoint_ns", sa.Text, primary_key=True, server_default=sa.text("''")),
-    sa.Column("channel", sa.Text, primary_key=True),
-    sa.Column("version", sa.Text, primary_key=True),
+    sa.Column("thread_id", Key(), primary_key=True),
+    sa.Column("checkpoint_ns", Key(), primary_key=True, server_default=sa.text("''")),
+    sa.Column("channel", Key(), primary_key=True),
+    sa.Column("version", Key(), primary_key=True),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("blob", Bytes()),
     sa.Index("checkpoint_blobs_thread_id_idx", "thread_id"),
@@ -351,14 +355,14 @@ checkpoint_blobs = sa.Table(
 checkpoint_writes = sa.Table(
     "checkpoint_writes",
     metadata,
-    sa.Column("thread_id", sa.Text, primary_key=True),
-    sa.Column("checkpoint_ns", sa.Text, primary_key=True, server_default=sa.text("''")),
-    sa.Column("checkpoint_id", sa.Text, primary_key=True),
-    sa.Column("task_id", sa.Text, primary_key=True),
+    sa.Column("thread_id", Key(), primary_key=True),
+    sa.Column("checkpoint_ns", Key(), primary_key=True, server_default=sa.text("''")),
+    sa.Column("checkpoint_id", Key(), primary_key=True),
+    sa.Column("task_id", Key(), primary_key=True),
     sa.Column("idx", sa.Integer, primary_key=True),
-    sa.Column("channel", sa.Text, nullable=False),
+    sa.Column("channel", Key(), nullable=False),
     sa.Column("type", sa.Text),
     sa.Column("blob", Bytes(), nullable=False),
-    sa.Column("task_path", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("task_path", Key(), nullable=False, server_default=sa.text("''")),
     sa.Index("checkpoint_writes_thread_id_idx", "thread_id"),
 )

@@ -13,6 +13,7 @@ from threadkeep_chassis.database.faults import (
     is_unique_violation,
 )
 from threadkeep_chassis.database.indexes import partial_index
+from threadkeep_chassis.database.json import JsonSource, json_contains, json_entries, json_member
 from threadkeep_chassis.database.owner import DataOwned, OwnerLock
 from threadkeep_chassis.database.session import Connection
 from threadkeep_chassis.database.settings import DatabaseSettings
@@ -41,6 +42,7 @@ __all__ = [
     "DatabaseUrl",
     "DatabaseUrlInvalid",
     "JsonDocument",
+    "JsonSource",
     "JsonText",
     "Key",
     "OwnerLock",
@@ -56,6 +58,9 @@ __all__ = [
     "is_data_error",
     "is_serialization",
     "is_unique_violation",
+    "json_contains",
+    "json_entries",
+    "json_member",
     "json_text_at",
     "locked_in_key_order",
     "locked_skipping_others",

@@ -93,7 +93,7 @@ class JsonDocument(TypeDecorator[Any]):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Picks the native type."""
         if dialect.name == "postgresql":
-            return dialect.type_descriptor(_JsonbText())
+            return dialect.type_descriptor(JsonbText())
         return dialect.type_descriptor(sa.Text())
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
@@ -105,7 +105,7 @@ class JsonDocument(TypeDecorator[Any]):
         return value if value is None or dialect.name == "postgresql" else parse_json(value)
 
 
-class _JsonbText(UserDefinedType[str]):
+class JsonbText(UserDefinedType[str]):
     """jsonb that takes JSON text; what comes back was parsed by the driver with our parser (see `postgres`)."""
 
     cache_ok = True

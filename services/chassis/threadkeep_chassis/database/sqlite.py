@@ -10,6 +10,7 @@ from sqlalchemy.pool import NullPool
 
 from threadkeep_chassis.canonical import exact_text, parse_json
 from threadkeep_chassis.clock import Clock, SystemClock
+from threadkeep_chassis.database.json import register_functions
 from threadkeep_chassis.database.session import Connection, Session
 from threadkeep_chassis.database.settings import DatabaseSettings
 from threadkeep_chassis.database.url import DatabaseUrl
@@ -39,6 +40,7 @@ class SqliteBackend:
 
         @event.listens_for(engine.sync_engine, "connect")
         def _prepare(connection: Any, _: Any) -> None:
+            register_functions(connection)
             cursor = connection.cursor()
             if not self.in_memory:
                 cursor.execute("PRAGMA journal_mode=WAL")

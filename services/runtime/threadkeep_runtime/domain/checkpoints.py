@@ -29,7 +29,7 @@ class CheckpointIdOrder(InvalidArgument):
 
     def __init__(self, path: str, greatest: str) -> None:
         super().__init__(
-            f"{path}: must sort above the namespace's greatest checkpoint id; raise the id clock above it and try again.",
+            f"{path}: must sort above the namespace's greatest checkpoint id; raise the id clock and try again.",
             violations=[(path, "must sort above the namespace's greatest checkpoint id")],
             metadata={"greatest_checkpoint_id": greatest},
         )
@@ -37,7 +37,7 @@ class CheckpointIdOrder(InvalidArgument):
 
 @dataclass(frozen=True, slots=True)
 class ChannelValue:
-    """One channel's dumped value. An empty `version` says that the channel has none: the value is its checkpoint's own."""
+    """One channel's dumped value. With an empty `version` the channel has none: the value is its checkpoint's own."""
 
     channel: str
     version: str
@@ -120,7 +120,7 @@ class CheckpointIndex:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChange:
-    """What one commit does to the checkpoint tables: delete everything of the thread if so decided, then the operations."""
+    """What one commit does to the checkpoint tables: first it deletes everything, if so decided, then come the operations."""
 
     thread_key: str
     commit_sequence: int
@@ -183,23 +183,3 @@ def saved_payload(put: CheckpointPut) -> dict[str, Any]:
         "parent_checkpoint_id": put.parent_checkpoint_id,
         "channels": [value.channel for value in put.channel_values],
     }
-
-
-def is_contained(part: Any, whole: Any) -> bool:
-    """True if a JSON value contains another as PostgreSQL's jsonb `@>` has it (both are containers at the top, R20).
-
-    An object contains one whose every key it has with a value that contains the other's; an array contains one whose
-    every element it contains somewhere; scalars contain their equals. None is the explicit null only, and true is not 1.
-    https://www.postgresql.org/docs/current/datatype-json.html#JSON-CONTAINMENT
-    """
-    if isinstance(part, dict):
-        return isinstance(whole, dict) and all(
-            key in whole and is_contained(value, whole[key]) for key, value in part.items()
-        )
-    if isinstance(part, list):
-        return isinstance(whole, list) and all(any(is_contained(item, one) for one in whole) for item in part)
-    if isinstance(whole, (dict, list)):
-        return False
-    if isinstance(part, (bool, str, type(None))) or isinstance(whole, (bool, str, type(None))):
-        return type(part) is type(whole) and bool(part == whole)
-    return bool(part == whole)
