@@ -1,0 +1,223 @@
+"""Config: definitions of agents, tools and providers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from threadkeep._api.values import given
+from threadkeep._errors import ThreadkeepError
+from threadkeep._rpc.method import Call, Feed, PagedCall, method, new_request_id, whole
+from threadkeep.common.v1 import payload_pb2
+from threadkeep.config.v1 import config_service_pb2, entity_pb2
+from threadkeep.config.v1.entity_pb2 import Entity, EntityType
+
+_PUT = method(config_service_pb2, "ConfigService", "PutEntity")
+_GET = method(config_service_pb2, "ConfigService", "GetEntity")
+_LIST = method(config_service_pb2, "ConfigService", "ListEntities")
+_DELETE = method(config_service_pb2, "ConfigService", "DeleteEntity")
+_RESOLVE = method(config_service_pb2, "ConfigService", "Resolve")
+_EXPLAIN = method(config_service_pb2, "ConfigService", "Explain")
+_MANIFEST = method(config_service_pb2, "ConfigService", "ResolveManifest")
+_REVISIONS = method(config_service_pb2, "ConfigService", "ListRevisions")
+_DIFF = method(config_service_pb2, "ConfigService", "DiffRevisions")
+_ROLLBACK = method(config_service_pb2, "ConfigService", "Rollback")
+_APPLY = method(config_service_pb2, "ConfigService", "ApplySet")
+_WATCH = method(config_service_pb2, "ConfigService", "Watch")
+
+_TYPES: Mapping[str, EntityType.ValueType] = {
+    "provider": entity_pb2.ENTITY_TYPE_PROVIDER,
+    "tool": entity_pb2.ENTITY_TYPE_TOOL,
+    "agent": entity_pb2.ENTITY_TYPE_AGENT,
+}
+
+Type: TypeAlias = "str | EntityType.ValueType"
+"""An entity type: `provider`, `tool`, `agent`, or the contract's enum value."""
+Body = entity_pb2.Provider | entity_pb2.Tool | entity_pb2.Agent
+
+
+def to_type(value: Type) -> EntityType.ValueType:
+    """The enum value of a type's name."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return _TYPES[value]
+    except KeyError:
+        raise ValueError(f"unknown entity type {value!r}; there are {sorted(_TYPES)}") from None
+
+
+def _key(type: Type, name: str, target_scope: Mapping[str, str] | None) -> config_service_pb2.EntityKey:
+    scope = None if target_scope is None else payload_pb2.Scope(values=dict(target_scope))
+    return config_service_pb2.EntityKey(type=to_type(type), name=name, **given(target_scope=scope))
+
+
+def put(
+    name: str,
+    definition: Body,
+    *,
+    expected_revision: int | None = None,
+    target_scope: Mapping[str, str] | None = None,
+    request_id: str | None = None,
+) -> Call[config_service_pb2.PutEntityResponse]:
+    """Creates or replaces the entity that `definition` (a Provider, Tool or Agent message) defines; gives `entity` and
+    `changed`. `expected_revision` 0: it must not exist. Raises RevisionConflict, FileManaged, ScopeForbidden."""
+    kind = definition.DESCRIPTOR.name.lower()
+    wrapped = entity_pb2.Definition()
+    getattr(wrapped, kind).CopyFrom(definition)
+    request = config_service_pb2.PutEntityRequest(
+        request_id=request_id or new_request_id(),
+        key=_key(kind, name, target_scope),
+        definition=wrapped,
+        **given(expected_revision=expected_revision),
+    )
+    return Call(_PUT, request, whole)
+
+
+def hide(
+    type: Type,
+    name: str,
+    *,
+    expected_revision: int | None = None,
+    target_scope: Mapping[str, str] | None = None,
+    request_id: str | None = None,
+) -> Call[config_service_pb2.PutEntityResponse]:
+    """Hides what the scope would inherit under this name. Raises RevisionConflict, FileManaged, ScopeForbidden."""
+    request = config_service_pb2.PutEntityRequest(
+        request_id=request_id or new_request_id(),
+        key=_key(type, name, target_scope),
+        hidden=True,
+        **given(expected_revision=expected_revision),
+    )
+    return Call(_PUT, request, whole)
+
+
+def get(type: Type, name: str, *, target_scope: Mapping[str, str] | None = None) -> Call[Entity]:
+    """Reads the entity of exactly this scope. Raises EntityNotFound."""
+    request = config_service_pb2.GetEntityRequest(key=_key(type, name, target_scope))
+    return Call(_GET, request, lambda response: response.entity)
+
+
+def list(*, types: Sequence[Type] = (), include_inherited: bool = False, page_size: int = 0) -> PagedCall[Entity]:
+    """Entities by type, name and scope: those of exactly this scope, or all that it can see."""
+    request = config_service_pb2.ListEntitiesRequest(
+        page_size=page_size, types=[to_type(one) for one in types], include_inherited=include_inherited
+    )
+    return PagedCall(Call(_LIST, request, whole), lambda page: page.entities)
+
+
+def delete(
+    type: Type,
+    name: str,
+    *,
+    expected_revision: int | None = None,
+    target_scope: Mapping[str, str] | None = None,
+    request_id: str | None = None,
+) -> Call[Entity]:
+    """Deletes the entity of exactly this scope; gives its tombstone. Raises EntityNotFound, RevisionConflict,
+    FileManaged, ScopeForbidden."""
+    request = config_service_pb2.DeleteEntityRequest(
+        request_id=request_id or new_request_id(),
+        key=_key(type, name, target_scope),
+        **given(expected_revision=expected_revision),
+    )
+    return Call(_DELETE, request, lambda response: response.entity)
+
+
+def resolve(type: Type, name: str) -> Call[Entity]:
+    """The entity that counts in the scope. Raises EntityNotFound."""
+    request = config_service_pb2.ResolveRequest(type=to_type(type), name=name)
+    return Call(_RESOLVE, request, lambda response: response.entity)
+
+
+def explain(type: Type, name: str) -> Call[config_service_pb2.ExplainResponse]:
+    """Every candidate in order, and why the winner won."""
+    return Call(_EXPLAIN, config_service_pb2.ExplainRequest(type=to_type(type), name=name), whole)
+
+
+def resolve_manifest(agent_name: str) -> Call[config_service_pb2.ResolveManifestResponse]:
+    """An agent with all that it depends on, pinned. Raises AgentUnresolved."""
+    return Call(_MANIFEST, config_service_pb2.ResolveManifestRequest(agent_name=agent_name), whole)
+
+
+def list_revisions(
+    type: Type, name: str, *, target_scope: Mapping[str, str] | None = None, page_size: int = 0
+) -> PagedCall[Entity]:
+    """An entity at each of its revisions, newest first, tombstones too. Raises EntityNotFound."""
+    request = config_service_pb2.ListRevisionsRequest(key=_key(type, name, target_scope), page_size=page_size)
+    return PagedCall(Call(_REVISIONS, request, whole), lambda page: page.revisions)
+
+
+def diff_revisions(
+    type: Type,
+    name: str,
+    from_revision: int,
+    to_revision: int = 0,
+    *,
+    target_scope: Mapping[str, str] | None = None,
+) -> Call[Sequence[config_service_pb2.FieldChange]]:
+    """The fields that changed between two revisions; `to_revision` 0 is the current one. Raises EntityNotFound."""
+    request = config_service_pb2.DiffRevisionsRequest(
+        key=_key(type, name, target_scope), from_revision=from_revision, to_revision=to_revision
+    )
+    return Call(_DIFF, request, lambda response: response.changes)
+
+
+def rollback(
+    type: Type,
+    name: str,
+    to_revision: int,
+    *,
+    expected_revision: int | None = None,
+    target_scope: Mapping[str, str] | None = None,
+    request_id: str | None = None,
+) -> Call[config_service_pb2.RollbackResponse]:
+    """Writes an older revision's content again, as a new revision. Raises EntityNotFound, RevisionConflict,
+    FileManaged, ScopeForbidden."""
+    request = config_service_pb2.RollbackRequest(
+        request_id=request_id or new_request_id(),
+        key=_key(type, name, target_scope),
+        to_revision=to_revision,
+        **given(expected_revision=expected_revision),
+    )
+    return Call(_ROLLBACK, request, whole)
+
+
+def apply_set(
+    files: Mapping[str, bytes] | Iterable[config_service_pb2.SetFile],
+    *,
+    dry_run: bool = False,
+    request_id: str | None = None,
+) -> Call[config_service_pb2.ApplySetResponse]:
+    """Applies files (path to content) as one set in the scope; gives `changes`, `problems` and `config_revision`."""
+    if isinstance(files, Mapping):
+        files = [config_service_pb2.SetFile(path=path, content=content) for path, content in sorted(files.items())]
+    request = config_service_pb2.ApplySetRequest(
+        request_id=request_id or new_request_id(), files=files, dry_run=dry_run
+    )
+    return Call(_APPLY, request, whole)
+
+
+def watch(
+    filters: Sequence[config_service_pb2.WatchFilter] = (), *, after_revision: int | None = None
+) -> Feed[config_service_pb2.WatchResponse, int]:
+    """Frames with changes, each once and in order: after a revision, or a snapshot, a `synced` frame, then changes.
+
+    It goes on by itself after a broken connection; a snapshot that broke starts again. Raises RevisionCompacted.
+    """
+    request = config_service_pb2.WatchRequest(filters=filters, **given(after_revision=after_revision))
+    return Feed(Call(_WATCH, request, whole), _frames, _resume, _point)
+
+
+def _frames(
+    frame: config_service_pb2.WatchResponse,
+) -> Iterator[tuple[config_service_pb2.WatchResponse | None, int | None]]:
+    bookmark = frame.WhichOneof("frame") in ("bookmark", None)
+    yield (None if bookmark else frame), frame.revision or None
+
+
+def _resume(request: Any, revision: int) -> None:
+    request.after_revision = revision
+
+
+def _point(error: ThreadkeepError) -> int | None:
+    return error.resume_revision

@@ -1,0 +1,90 @@
+"""Sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.protobuf import field_mask_pb2
+
+from threadkeep._api.values import given, to_settings
+from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
+from threadkeep.runtime.v1 import session_pb2, session_service_pb2
+from threadkeep.runtime.v1.session_pb2 import Session, SessionSettings
+
+_CREATE = method(session_service_pb2, "SessionService", "CreateSession")
+_GET = method(session_service_pb2, "SessionService", "GetSession")
+_LIST = method(session_service_pb2, "SessionService", "ListSessions")
+_UPDATE = method(session_service_pb2, "SessionService", "UpdateSession")
+
+
+def draft(
+    session_id: str | None = None,
+    *,
+    title: str = "",
+    agent_name: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | SessionSettings | None = None,
+) -> session_service_pb2.SessionDraft:
+    """What a caller decides about a new session. Without a session_id the server assigns one."""
+    return session_service_pb2.SessionDraft(
+        title=title,
+        metadata=dict(metadata or {}),
+        **given(session_id=session_id, agent_name=agent_name, settings=to_settings(settings)),
+    )
+
+
+def create(
+    session_id: str | None = None,
+    *,
+    title: str = "",
+    agent_name: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | SessionSettings | None = None,
+    request_id: str | None = None,
+) -> Call[session_service_pb2.CreateSessionResponse]:
+    """Creates a session; gives `session` and `receipt`. Raises IdTaken."""
+    session = draft(session_id, title=title, agent_name=agent_name, metadata=metadata, settings=settings)
+    request = session_service_pb2.CreateSessionRequest(request_id=request_id or new_request_id(), session=session)
+    return Call(_CREATE, request, whole)
+
+
+def get(session_id: str) -> Call[Session]:
+    """Reads a session. Raises SessionNotFound."""
+    return Call(_GET, session_service_pb2.GetSessionRequest(session_id=session_id), lambda response: response.session)
+
+
+def list(
+    *,
+    metadata: Mapping[str, str] | None = None,
+    statuses: Sequence[session_pb2.SessionStatus.ValueType] = (),
+    agent_name: str | None = None,
+    page_size: int = 0,
+) -> PagedCall[Session]:
+    """Sessions of the scope, newest first: those that have all of `metadata`, are in one of `statuses`, and whose agent
+    is `agent_name`. Pages are fetched as the iteration needs them."""
+    request = session_service_pb2.ListSessionsRequest(
+        page_size=page_size, metadata=dict(metadata or {}), statuses=statuses, **given(agent_name=agent_name)
+    )
+    return PagedCall(Call(_LIST, request, whole), lambda page: page.sessions)
+
+
+def update(
+    session_id: str,
+    *,
+    title: str | None = None,
+    agent_name: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | SessionSettings | None = None,
+    expected_revision: int | None = None,
+    request_id: str | None = None,
+) -> Call[session_service_pb2.UpdateSessionResponse]:
+    """Changes what is given; metadata and settings are replaced whole. Raises SessionNotFound, RevisionConflict."""
+    changed = given(title=title, agent_name=agent_name, metadata=metadata, settings=to_settings(settings))
+    request = session_service_pb2.UpdateSessionRequest(
+        request_id=request_id or new_request_id(),
+        session=session_service_pb2.SessionDraft(session_id=session_id, **changed),
+        update_mask=field_mask_pb2.FieldMask(paths=sorted(changed)),
+        **given(expected_revision=expected_revision),
+    )
+    return Call(_UPDATE, request, whole)

@@ -1,0 +1,107 @@
+"""Tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from threadkeep._api.values import Input, given, to_duration, to_input
+from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
+from threadkeep.common.v1 import payload_pb2
+from threadkeep.runtime.v1 import session_service_pb2, task_pb2, task_service_pb2
+from threadkeep.runtime.v1.task_pb2 import Task
+
+_SUBMIT = method(task_service_pb2, "TaskService", "SubmitTask")
+_GET = method(task_service_pb2, "TaskService", "GetTask")
+_LIST = method(task_service_pb2, "TaskService", "ListTasks")
+_WAIT = method(task_service_pb2, "TaskService", "WaitTask")
+_CANCEL = method(task_service_pb2, "TaskService", "CancelTask")
+
+DEFAULT_WAIT = 60.0
+LONGEST_WAIT = 600.0
+
+
+def submit(
+    input: Input,
+    *,
+    session_id: str | None = None,
+    create_session: session_service_pb2.SessionDraft | None = None,
+    agent_name: str | None = None,
+    task_id: str | None = None,
+    queue: str | None = None,
+    priority: int = 0,
+    metadata: Mapping[str, str] | None = None,
+    max_attempts: int | None = None,
+    actor: payload_pb2.Actor | None = None,
+    request_id: str | None = None,
+) -> Call[task_service_pb2.SubmitTaskResponse]:
+    """Submits a task; gives `task` and `receipt`.
+
+    `input` is text, a conversation, or any value (see `to_input`). The task goes into the session `session_id`, or into
+    a new one (`create_session`, by default one with an id of the server's choice). Raises SessionNotFound, SessionBusy,
+    AgentUnresolved, IdTaken.
+    """
+    request = task_service_pb2.SubmitTaskRequest(
+        request_id=request_id or new_request_id(),
+        input=to_input(input),
+        priority=priority,
+        metadata=dict(metadata or {}),
+        **given(
+            session_id=session_id,
+            create_session=create_session,
+            agent_name=agent_name,
+            task_id=task_id,
+            queue=queue,
+            actor=actor,
+            retry_policy=None if max_attempts is None else task_pb2.RetryPolicy(max_attempts=max_attempts),
+        ),
+    )
+    if session_id is not None and create_session is not None:
+        raise ValueError("a task goes into an existing session or a new one, not both")
+    if session_id is None and create_session is None:
+        request.create_session.SetInParent()
+    return Call(_SUBMIT, request, whole)
+
+
+def get(task_id: str) -> Call[Task]:
+    """Reads a task. Raises TaskNotFound."""
+    return Call(_GET, task_service_pb2.GetTaskRequest(task_id=task_id), lambda response: response.task)
+
+
+def list(
+    *,
+    session_id: str | None = None,
+    states: Sequence[task_pb2.TaskState.ValueType] = (),
+    agent_name: str | None = None,
+    page_size: int = 0,
+) -> PagedCall[Task]:
+    """Tasks of the scope, newest first."""
+    request = task_service_pb2.ListTasksRequest(
+        page_size=page_size, states=states, **given(session_id=session_id, agent_name=agent_name)
+    )
+    return PagedCall(Call(_LIST, request, whole), lambda page: page.tasks)
+
+
+def wait(task_id: str, *, timeout: float = DEFAULT_WAIT) -> Call[Task]:
+    """Waits until the task is final, or needs input or credentials. At most 600 s. Raises TaskNotFound, WaitTimeout."""
+    timeout = min(timeout, LONGEST_WAIT)
+    request = task_service_pb2.WaitTaskRequest(task_id=task_id, timeout=to_duration(timeout))
+    return Call(_WAIT, request, lambda response: response.task, wait=timeout)
+
+
+def cancel(
+    task_id: str,
+    *,
+    reason: str = "",
+    grace_period: float | None = None,
+    actor: payload_pb2.Actor | None = None,
+    request_id: str | None = None,
+) -> Call[task_service_pb2.CancelTaskResponse]:
+    """Asks for a cancellation; gives `task` and `receipt`. `grace_period` is in seconds. Raises TaskNotFound,
+    TaskTerminal."""
+    request = task_service_pb2.CancelTaskRequest(
+        request_id=request_id or new_request_id(),
+        task_id=task_id,
+        reason=reason,
+        **given(grace_period=to_duration(grace_period), actor=actor),
+    )
+    return Call(_CANCEL, request, whole)

@@ -1,0 +1,94 @@
+"""The thread's write boundary, and the checkpoint calls of savers that are not bound to a run."""
+
+from __future__ import annotations
+
+from threadkeep._api.values import given
+from threadkeep._rpc.method import Call, method, new_request_id, whole
+from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2, commit_pb2, thread_service_pb2
+
+_COMMIT = method(thread_service_pb2, "ThreadService", "Commit")
+_PUT = method(checkpoint_service_pb2, "CheckpointService", "PutCheckpoint")
+_PUT_WRITES = method(checkpoint_service_pb2, "CheckpointService", "PutWrites")
+_GET = method(checkpoint_service_pb2, "CheckpointService", "GetCheckpoint")
+_LIST = method(checkpoint_service_pb2, "CheckpointService", "ListCheckpoints")
+_DELETE_THREAD = method(checkpoint_service_pb2, "CheckpointService", "DeleteThread")
+
+
+def commit(
+    commit: commit_pb2.ThreadCommit, *, request_id: str | None = None
+) -> Call[thread_service_pb2.CommitResponse]:
+    """Applies one ThreadCommit; gives `receipt`, `run` and `ticket_ids`. Raises LeaseLost, LeaseRequired,
+    ThreadVersionConflict, SessionNotFound, RunTerminal, CheckpointIdOrder, CheckpointDeleted."""
+    request = thread_service_pb2.CommitRequest(request_id=request_id or new_request_id(), commit=commit)
+    return Call(_COMMIT, request, whole)
+
+
+def put(
+    session_id: str,
+    put: checkpoint_pb2.CheckpointPut,
+    *,
+    lease: commit_pb2.Lease | None = None,
+    request_id: str | None = None,
+) -> Call[checkpoint_service_pb2.PutCheckpointResponse]:
+    """Stores a checkpoint. Raises LeaseRequired, LeaseLost, CheckpointDeleted, CheckpointIdOrder."""
+    request = checkpoint_service_pb2.PutCheckpointRequest(
+        request_id=request_id or new_request_id(), session_id=session_id, put=put, **given(lease=lease)
+    )
+    return Call(_PUT, request, whole)
+
+
+def put_writes(
+    session_id: str,
+    writes: checkpoint_pb2.CheckpointWrites,
+    *,
+    lease: commit_pb2.Lease | None = None,
+    request_id: str | None = None,
+) -> Call[checkpoint_service_pb2.PutWritesResponse]:
+    """Stores pending writes. Raises LeaseRequired, LeaseLost, CheckpointDeleted."""
+    request = checkpoint_service_pb2.PutWritesRequest(
+        request_id=request_id or new_request_id(), session_id=session_id, writes=writes, **given(lease=lease)
+    )
+    return Call(_PUT_WRITES, request, whole)
+
+
+def get(
+    session_id: str, checkpoint_ns: str = "", checkpoint_id: str | None = None
+) -> Call[checkpoint_service_pb2.GetCheckpointResponse]:
+    """Reads a checkpoint, or the namespace's latest; gives `checkpoint` (absent: none) and `checkpoint_id_floor`."""
+    request = checkpoint_service_pb2.GetCheckpointRequest(
+        session_id=session_id, checkpoint_ns=checkpoint_ns, **given(checkpoint_id=checkpoint_id)
+    )
+    return Call(_GET, request, whole)
+
+
+def list(
+    *,
+    session_id: str | None = None,
+    checkpoint_ns: str | None = None,
+    checkpoint_id: str | None = None,
+    before_checkpoint_id: str | None = None,
+    metadata_filter_json: str | None = None,
+    limit: int | None = None,
+) -> Call[checkpoint_service_pb2.ListCheckpointsResponse]:
+    """Streams checkpoints, newest first, in frames. `checkpoint_ns` "" is the root graph's alone, None is all."""
+    request = checkpoint_service_pb2.ListCheckpointsRequest(
+        **given(
+            session_id=session_id,
+            checkpoint_ns=checkpoint_ns,
+            checkpoint_id=checkpoint_id,
+            before_checkpoint_id=before_checkpoint_id,
+            metadata_filter_json=metadata_filter_json,
+            limit=limit,
+        )
+    )
+    return Call(_LIST, request, whole)
+
+
+def delete_thread(
+    session_id: str, *, lease: commit_pb2.Lease | None = None, request_id: str | None = None
+) -> Call[checkpoint_service_pb2.DeleteThreadResponse]:
+    """Deletes a thread's checkpoints and writes, and leaves the session. Raises LeaseRequired, LeaseLost."""
+    request = checkpoint_service_pb2.DeleteThreadRequest(
+        request_id=request_id or new_request_id(), session_id=session_id, **given(lease=lease)
+    )
+    return Call(_DELETE_THREAD, request, whole)

@@ -1,0 +1,295 @@
+"""The parts of the synchronous client. What a call is stands in `_api`; here it is run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from threadkeep import _content
+from threadkeep._api import artifacts, config, events, info, projection, runs, sessions, tasks, threads, tickets, worker
+from threadkeep._rpc.context import CallContext, CallOptions
+from threadkeep._rpc.method import Call, Feed, PagedCall
+from threadkeep._rpc.subscriptions import Subscription
+from threadkeep._rpc.transport import Transport
+from threadkeep.artifacts.v1.artifact_pb2 import ArtifactVersion
+from threadkeep.errors import WaitTimeout
+from threadkeep.runtime.v1 import commit_pb2, event_pb2, task_pb2, worker_service_pb2
+
+A = ParamSpec("A")
+T = TypeVar("T")
+P = TypeVar("P")
+
+
+class Part:
+    """A part of a client: it runs calls."""
+
+    def __init__(self, transport: Transport, context: CallContext, options: CallOptions) -> None:
+        self._transport, self._context, self._options = transport, context, options
+
+    def _run(self, call: Call[T]) -> T:
+        return self._transport.unary(call, self._context, self._options)
+
+
+def _unary(convert: Callable[A, Call[T]]) -> Callable[Concatenate[Part, A], T]:
+    @wraps(convert)
+    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> T:
+        return self._run(convert(*args, **kwargs))
+
+    return run
+
+
+def _pages(convert: Callable[A, PagedCall[T]]) -> Callable[Concatenate[Part, A], Iterator[T]]:
+    @wraps(convert)
+    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> Iterator[T]:
+        return _iterate(self, convert(*args, **kwargs))
+
+    return run
+
+
+def _iterate(part: Part, paged: PagedCall[T]) -> Iterator[T]:
+    call: Call[Any] | None = paged.first
+    while call is not None:
+        page = part._run(call)
+        yield from paged.items(page)
+        call = paged.after(page)
+
+
+def _feed(convert: Callable[A, Feed[T, P]]) -> Callable[Concatenate[Part, A], Subscription[T, P]]:
+    @wraps(convert)
+    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> Subscription[T, P]:
+        return Subscription(convert(*args, **kwargs), self._transport, self._context, self._options)
+
+    return run
+
+
+class Sessions(Part):
+    """Sessions."""
+
+    draft = staticmethod(sessions.draft)
+    create = _unary(sessions.create)
+    get = _unary(sessions.get)
+    list = _pages(sessions.list)
+    update = _unary(sessions.update)
+
+
+class Tasks(Part):
+    """Tasks."""
+
+    submit = _unary(tasks.submit)
+    get = _unary(tasks.get)
+    list = _pages(tasks.list)
+    cancel = _unary(tasks.cancel)
+
+    def wait(self, task_id: str, *, timeout: float = tasks.DEFAULT_WAIT) -> task_pb2.Task:
+        """Waits up to `timeout` seconds until the task is final, or needs input or credentials. Raises TaskNotFound,
+        WaitTimeout."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                return self._run(tasks.wait(task_id, timeout=left))
+            except WaitTimeout:
+                if left <= tasks.LONGEST_WAIT:
+                    raise
+
+
+class Runs(Part):
+    """Runs."""
+
+    get = _unary(runs.get)
+    list = _pages(runs.list)
+
+
+class Tickets(Part):
+    """Tickets."""
+
+    get = _unary(tickets.get)
+    list = _pages(tickets.list)
+    resolve = _unary(tickets.resolve)
+
+
+class Threads(Part):
+    """The thread's write boundary."""
+
+    commit = _unary(threads.commit)
+
+
+class Checkpoints(Part):
+    """Checkpoints, as LangGraph savers use them. Values are opaque here; `threadkeep.langgraph` knows them."""
+
+    put = _unary(threads.put)
+    put_writes = _unary(threads.put_writes)
+    get = _unary(threads.get)
+    delete_thread = _unary(threads.delete_thread)
+
+    def list(self, **filters: Any) -> Iterator[Any]:
+        """CheckpointTuples, newest first; the filters are those of `threadkeep._api.threads.list`."""
+        for frame in self._transport.frames(threads.list(**filters), self._context):
+            yield from frame.checkpoints
+
+
+class Events(Part):
+    """Events."""
+
+    list = _pages(events.list)
+    subscribe = _feed(events.subscribe)
+
+
+class WorkerCalls(Part):
+    """What workers call. `threadkeep.worker` is a whole worker."""
+
+    acquire = _unary(worker.acquire)
+    heartbeat = _unary(worker.heartbeat)
+    release = _unary(worker.release)
+
+    def publish_live(self, lease: commit_pb2.Lease, observations: Iterable[event_pb2.LiveObservation]) -> int:
+        """Shows observations to subscribers; gives how many the server took. Raises LeaseLost."""
+        response: worker_service_pb2.PublishLiveResponse = self._transport.upload(
+            worker.PUBLISH_LIVE, worker.live_requests(lease, observations), self._context
+        )
+        return response.accepted_count
+
+
+class Config(Part):
+    """Definitions of agents, tools and providers."""
+
+    put = _unary(config.put)
+    hide = _unary(config.hide)
+    get = _unary(config.get)
+    list = _pages(config.list)
+    delete = _unary(config.delete)
+    resolve = _unary(config.resolve)
+    explain = _unary(config.explain)
+    resolve_manifest = _unary(config.resolve_manifest)
+    list_revisions = _pages(config.list_revisions)
+    diff_revisions = _unary(config.diff_revisions)
+    rollback = _unary(config.rollback)
+    apply_set = _unary(config.apply_set)
+    watch = _feed(config.watch)
+
+
+class Artifacts(Part):
+    """Artifacts."""
+
+    get = _unary(artifacts.get)
+    list = _pages(artifacts.list)
+    list_versions = _pages(artifacts.list_versions)
+    delete = _unary(artifacts.delete)
+
+    def upload(
+        self,
+        content: _content.Content,
+        name: str,
+        *,
+        artifact_id: str | None = None,
+        type: str = "",
+        media_type: str = "",
+        labels: Mapping[str, str] | None = None,
+        session_id: str | None = None,
+        task_id: str | None = None,
+        run_id: str | None = None,
+        checkpoint_id: str | None = None,
+        create_only: bool = False,
+        expected_version: int | None = None,
+        request_id: str | None = None,
+    ) -> ArtifactVersion:
+        """Uploads content (bytes, a path, a binary file, or chunks) as a new version of an artifact, or of a new one.
+        Raises IdTaken, RevisionConflict, LimitExceeded."""
+        header = artifacts.header(
+            name,
+            artifact_id=artifact_id,
+            type=type,
+            media_type=media_type,
+            labels=labels,
+            session_id=session_id,
+            task_id=task_id,
+            run_id=run_id,
+            checkpoint_id=checkpoint_id,
+            create_only=create_only,
+            expected_version=expected_version,
+            request_id=request_id,
+        )
+        return _content.upload(self._transport, self._context, self._options, header, content)
+
+    def download(self, artifact_id: str, version: int = 0) -> Iterator[bytes]:
+        """A version's content in chunks; version 0 is the latest. Goes on where it broke; the digest is verified at the
+        end. Raises ArtifactNotFound, CorruptContent."""
+        progress = _content.Progress(artifact_id, version)
+        return _content.download(self._transport, self._context, self._options, progress)
+
+    def read(self, artifact_id: str, version: int = 0) -> bytes:
+        """A version's whole content, verified."""
+        return b"".join(self.download(artifact_id, version))
+
+    def download_to(self, path: str | os.PathLike[str], artifact_id: str, version: int = 0) -> ArtifactVersion:
+        """Writes a version's content to a file, which appears when the content is complete and verified."""
+        progress = _content.Progress(artifact_id, version)
+        file, finish, discard = _content.replacing(path)
+        try:
+            for chunk in _content.download(self._transport, self._context, self._options, progress):
+                file.write(chunk)
+            finish()
+        except BaseException:
+            discard()
+            raise
+        assert progress.version is not None
+        return progress.version
+
+
+class Messages(Part):
+    """Messages of sessions, as the projection shows them."""
+
+    list = _pages(projection.list_messages)
+    get = _unary(projection.get_message)
+
+
+class Summaries(Part):
+    """Summaries of sessions, tasks and runs."""
+
+    get_session = _unary(projection.get_session)
+    get_task = _unary(projection.get_task)
+    get_run = _unary(projection.get_run)
+    list_sessions = _pages(projection.list_sessions)
+    list_tasks = _pages(projection.list_tasks)
+    list_runs = _pages(projection.list_runs)
+
+
+class Streams(Part):
+    """Sessions as one stream."""
+
+    subscribe_session = _feed(events.subscribe_session)
+
+
+class ProjectionAdmin(Part):
+    """The projection itself."""
+
+    get_status = _unary(projection.get_status)
+    rebuild_session = _unary(projection.rebuild_session)
+
+
+class Info(Part):
+    """What the servers are."""
+
+    get = _unary(info.get)
+
+
+PARTS: Mapping[str, type[Part]] = {
+    "sessions": Sessions,
+    "tasks": Tasks,
+    "runs": Runs,
+    "tickets": Tickets,
+    "threads": Threads,
+    "checkpoints": Checkpoints,
+    "events": Events,
+    "worker": WorkerCalls,
+    "config": Config,
+    "artifacts": Artifacts,
+    "messages": Messages,
+    "summaries": Summaries,
+    "streams": Streams,
+    "projection_admin": ProjectionAdmin,
+    "info": Info,
+}

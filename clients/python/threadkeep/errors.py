@@ -1,0 +1,389 @@
+"""Typed errors: one class per reason of the contract.
+
+Branch on classes (`except SessionBusy`) or families (`except NotFound`), never on message texts. What a reason means
+is written in protos/threadkeep/common/v1/error_reason.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from threadkeep._errors import (
+    Aborted,
+    AlreadyExists,
+    DataLoss,
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    ThreadkeepError,
+    Unauthenticated,
+    Unavailable,
+    Violation,
+)
+from threadkeep._errors import (
+    Cancelled as Cancelled,
+)
+from threadkeep._errors import (
+    Unimplemented as Unimplemented,
+)
+
+
+class SessionNotFound(NotFound):
+    """No such session in the caller's scope."""
+
+    reason = "SESSION_NOT_FOUND"
+
+
+class TaskNotFound(NotFound):
+    """No such task in the caller's scope."""
+
+    reason = "TASK_NOT_FOUND"
+
+
+class RunNotFound(NotFound):
+    """No such run in the caller's scope."""
+
+    reason = "RUN_NOT_FOUND"
+
+
+class TicketNotFound(NotFound):
+    """No such ticket in the caller's scope."""
+
+    reason = "TICKET_NOT_FOUND"
+
+
+class CheckpointNotFound(NotFound):
+    """No such checkpoint in the caller's scope."""
+
+    reason = "CHECKPOINT_NOT_FOUND"
+
+
+class EntityNotFound(NotFound):
+    """No such config entity for the caller's scope."""
+
+    reason = "ENTITY_NOT_FOUND"
+
+
+class ArtifactNotFound(NotFound):
+    """No such artifact, or no such version of it, in the caller's scope."""
+
+    reason = "ARTIFACT_NOT_FOUND"
+
+
+class MessageNotFound(NotFound):
+    """No such message in the caller's scope."""
+
+    reason = "MESSAGE_NOT_FOUND"
+
+
+class RequestIdReused(AlreadyExists):
+    """The request_id was used for another request."""
+
+    reason = "REQUEST_ID_REUSED"
+
+
+class IdTaken(AlreadyExists):
+    """The id is in use in this scope, or was and must not return."""
+
+    reason = "ID_TAKEN"
+
+
+class RevisionConflict(Aborted):
+    """expected_revision is not the current one. Read again and decide anew."""
+
+    reason = "REVISION_CONFLICT"
+
+    @property
+    def current_revision(self) -> int | None:
+        """The current revision."""
+        return self._number("current_revision")
+
+
+class ThreadVersionConflict(Aborted):
+    """expected_thread_version is not the current one."""
+
+    reason = "THREAD_VERSION_CONFLICT"
+
+    @property
+    def current_thread_version(self) -> int | None:
+        """The current version."""
+        return self._number("current_thread_version")
+
+
+class LeaseLost(Aborted):
+    """The lease's epoch is stale: another attempt owns the run, or it ended. Stop; do not retry."""
+
+    reason = "LEASE_LOST"
+
+
+class Contention(Aborted):
+    """The database chose this call to break a deadlock too often."""
+
+    reason = "CONTENTION"
+
+
+class RunTerminal(FailedPrecondition):
+    """The run has ended."""
+
+    reason = "RUN_TERMINAL"
+
+
+class TaskTerminal(FailedPrecondition):
+    """The task has ended."""
+
+    reason = "TASK_TERMINAL"
+
+
+class TicketNotOpen(FailedPrecondition):
+    """The ticket is not open."""
+
+    reason = "TICKET_NOT_OPEN"
+
+
+class LeaseRequired(FailedPrecondition):
+    """A run of the thread is leased, and the call carried no lease of it."""
+
+    reason = "LEASE_REQUIRED"
+
+
+class SessionBusy(FailedPrecondition):
+    """The session has an open run or an open ticket."""
+
+    reason = "SESSION_BUSY"
+
+
+class FileManaged(FailedPrecondition):
+    """The entity comes from a file; change the file."""
+
+    reason = "FILE_MANAGED"
+
+
+class AgentUnresolved(FailedPrecondition):
+    """No Agent entity of that name resolves in the caller's scope, or what it names does not."""
+
+    reason = "AGENT_UNRESOLVED"
+
+
+class CheckpointDeleted(FailedPrecondition):
+    """The checkpoint was deleted; it does not come back."""
+
+    reason = "CHECKPOINT_DELETED"
+
+
+class UploadMismatch(FailedPrecondition):
+    """The upload's bytes do not have the size or digest that was announced."""
+
+    reason = "UPLOAD_MISMATCH"
+
+
+class FieldInvalid(InvalidArgument):
+    """A field breaks a rule; `violations` name it."""
+
+    reason = "FIELD_INVALID"
+
+
+class PageTokenInvalid(InvalidArgument):
+    """The page token was edited, or belongs to another query or scope."""
+
+    reason = "PAGE_TOKEN_INVALID"
+
+
+class CursorInvalid(InvalidArgument):
+    """The cursor was edited, or belongs to another kind of feed."""
+
+    reason = "CURSOR_INVALID"
+
+
+class TicketAnswerInvalid(InvalidArgument):
+    """The ticket's answer does not match its schema or its allowed decisions."""
+
+    reason = "TICKET_ANSWER_INVALID"
+
+
+class CheckpointIdOrder(InvalidArgument):
+    """A new checkpoint's id does not sort above the greatest of its namespace."""
+
+    reason = "CHECKPOINT_ID_ORDER"
+
+
+class CursorExpired(OutOfRange):
+    """The cursor is older than what is kept; `resume_cursor` is the oldest."""
+
+    reason = "CURSOR_EXPIRED"
+
+
+class CursorUnknown(OutOfRange):
+    """The cursor belongs to another incarnation of the log (a restore). Rebuild from the start."""
+
+    reason = "CURSOR_UNKNOWN"
+
+
+class RevisionCompacted(OutOfRange):
+    """History up to there was compacted; `resume_revision` is the oldest left."""
+
+    reason = "REVISION_COMPACTED"
+
+
+class OffsetOutOfRange(OutOfRange):
+    """The offset lies beyond the content's end."""
+
+    reason = "OFFSET_OUT_OF_RANGE"
+
+
+class FreshnessTimeout(DeadlineExceeded):
+    """The projection did not reach `at_least` in time."""
+
+    reason = "FRESHNESS_TIMEOUT"
+
+
+class WaitTimeout(DeadlineExceeded):
+    """The task did not reach a waited-for state in time."""
+
+    reason = "WAIT_TIMEOUT"
+
+
+class LimitExceeded(ResourceExhausted):
+    """A limit was exceeded; `metadata` names `limit`, `maximum`, `actual` and `advice`."""
+
+    reason = "LIMIT_EXCEEDED"
+
+
+class SlowConsumer(ResourceExhausted):
+    """The reader fell too far behind; `resume_cursor` or `resume_revision` says where to go on."""
+
+    reason = "SLOW_CONSUMER"
+
+
+class CommitUnknown(Unavailable):
+    """The database did not say whether the commit happened. Retry with the same request_id."""
+
+    reason = "COMMIT_UNKNOWN"
+
+
+class ShuttingDown(Unavailable):
+    """The server is stopping. Retry elsewhere."""
+
+    reason = "SHUTTING_DOWN"
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database is out of reach."""
+
+    reason = "DATABASE_UNAVAILABLE"
+
+
+class PeerUnavailable(Unavailable):
+    """Another threadkeep service that the call needs is out of reach."""
+
+    reason = "PEER_UNAVAILABLE"
+
+
+class CorruptContent(DataLoss):
+    """Stored or received content does not have its digest."""
+
+    reason = "CORRUPT_CONTENT"
+
+
+class ScopeRequired(Unauthenticated):
+    """The call names no scope."""
+
+    reason = "SCOPE_REQUIRED"
+
+
+class ScopeForbidden(PermissionDenied):
+    """The scope lies outside the caller's grant, or the write aims at a broader scope."""
+
+    reason = "SCOPE_FORBIDDEN"
+
+
+class NoIdentity(Unauthenticated):
+    """No trusted identity."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class ServerFault(Internal):
+    """A fault of the server. Its log has the details under the trace id in `metadata`."""
+
+    reason = "INTERNAL"
+
+
+def _subclasses(base: type[ThreadkeepError]) -> Iterator[type[ThreadkeepError]]:
+    for child in base.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+BY_REASON: Mapping[str, type[ThreadkeepError]] = {
+    kind.reason: kind for kind in _subclasses(ThreadkeepError) if kind.reason
+}
+"""The class of each reason."""
+
+__all__ = [
+    "BY_REASON",
+    "Aborted",
+    "AgentUnresolved",
+    "AlreadyExists",
+    "ArtifactNotFound",
+    "CheckpointDeleted",
+    "CheckpointIdOrder",
+    "CheckpointNotFound",
+    "CommitUnknown",
+    "Contention",
+    "CorruptContent",
+    "CursorExpired",
+    "CursorInvalid",
+    "CursorUnknown",
+    "DataLoss",
+    "DatabaseUnavailable",
+    "DeadlineExceeded",
+    "EntityNotFound",
+    "FailedPrecondition",
+    "FieldInvalid",
+    "FileManaged",
+    "FreshnessTimeout",
+    "IdTaken",
+    "Internal",
+    "InvalidArgument",
+    "LeaseLost",
+    "LeaseRequired",
+    "LimitExceeded",
+    "MessageNotFound",
+    "NoIdentity",
+    "NotFound",
+    "OffsetOutOfRange",
+    "OutOfRange",
+    "PageTokenInvalid",
+    "PeerUnavailable",
+    "PermissionDenied",
+    "RequestIdReused",
+    "ResourceExhausted",
+    "RevisionCompacted",
+    "RevisionConflict",
+    "RunNotFound",
+    "RunTerminal",
+    "ScopeForbidden",
+    "ScopeRequired",
+    "ServerFault",
+    "SessionBusy",
+    "SessionNotFound",
+    "ShuttingDown",
+    "SlowConsumer",
+    "TaskNotFound",
+    "TaskTerminal",
+    "ThreadVersionConflict",
+    "ThreadkeepError",
+    "TicketAnswerInvalid",
+    "TicketNotFound",
+    "TicketNotOpen",
+    "Unauthenticated",
+    "Unavailable",
+    "UploadMismatch",
+    "Violation",
+    "WaitTimeout",
+]
