@@ -122,8 +122,19 @@ async def idempotent(
     trailing metadata. Raises RequestIdReused, what `work` raises, and what `Database.retrying` raises.
     """
     request_id: str = request.request_id  # type: ignore[attr-defined]
+    return await once(database, call, request_id, fingerprint(call.method, request), response_type, work)
+
+
+async def once(
+    database: Database,
+    call: Call,
+    request_id: str,
+    print_: bytes,
+    response_type: type[ResponseT],
+    work: Callable[[Connection], Awaitable[ResponseT]],
+) -> ResponseT:
+    """`idempotent` for a request that is no single message, such as a stream: `print_` is its fingerprint."""
     key = call.receipt_key
-    print_ = fingerprint(call.method, request)
 
     async def attempt(connection: Connection) -> tuple[bool, bytes]:
         stored = check_receipt(await find_receipt(connection, key, request_id), print_)
