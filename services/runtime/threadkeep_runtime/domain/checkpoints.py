@@ -11,6 +11,9 @@ from typing import Any
 
 from threadkeep_chassis.errors import FailedPrecondition, InvalidArgument
 
+ROOT_NAMESPACE = ""
+"""The namespace of the root graph."""
+
 
 class CheckpointDeleted(FailedPrecondition):
     """The checkpoint was deleted; it does not come back (R19)."""
@@ -120,7 +123,7 @@ class CheckpointIndex:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChange:
-    """What one commit does to the checkpoint tables: first it deletes everything, if so decided, then come the operations."""
+    """What one commit does to the checkpoint tables: deletes everything, if so decided; then the operations."""
 
     thread_key: str
     commit_sequence: int

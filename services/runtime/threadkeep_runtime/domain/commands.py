@@ -1,0 +1,203 @@
+"""What can be asked of a thread. A command is complete: it has the ids that the server assigns, and every default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.values import NO_TRACE, NOBODY, Actor, Answer, Event, Failure, LeaseRef, Payload, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDraft:
+    """What a caller decides about a session."""
+
+    title: str = ""
+    agent_name: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What every command says: which thread, who asks, and under which request."""
+
+    kind: ClassVar[str]
+
+    scope_key: str
+    scope: bytes = b""
+    """The scope's canonical JSON; only commands that may create a thread need it."""
+    session_id: str
+    thread_key: str
+    actor: Actor = NOBODY
+    request_id: str | None = None
+    trace: Trace = NO_TRACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSession(Command):
+    """A new session."""
+
+    kind = "create_session"
+    draft: SessionDraft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateSession(Command):
+    """New values of some of title, agent_name, metadata and settings."""
+
+    kind = "update_session"
+    changes: Mapping[str, Any]
+    expected_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitTask(Command):
+    """A new task and its run."""
+
+    kind = "submit_task"
+    create: SessionDraft | None
+    """The session to create in the same commit; None: it exists."""
+    task_id: str
+    run_id: str
+    agent_name: str
+    agent_revision: int
+    manifest_digest: str
+    manifest: bytes
+    input: bytes
+    input_json: Mapping[str, Any]
+    """The input as it goes into the submission event: proto3 JSON."""
+    queue: str
+    priority: int
+    metadata: Mapping[str, str]
+    max_attempts: int
+    names_task: bool = False
+    """True if the caller chose task_id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTask(Command):
+    """The wish that a task ends."""
+
+    kind = "cancel_task"
+    task_id: str
+    reason: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveTicket(Command):
+    """An answer to a ticket."""
+
+    kind = "resolve_ticket"
+    ticket_id: str
+    answer: Answer
+    problem: tuple[str, str] | None
+    """(field, rule) if the answer does not match the ticket's schema or decisions, which never change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The run goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TicketDraft:
+    """A ticket to open."""
+
+    ticket_id: str
+    is_named: bool
+    kind: str
+    prompt: Payload | None = None
+    answer_schema_json: str | None = None
+    allowed_decisions: tuple[str, ...] = ()
+    deadline: datetime | None = None
+    default_answer: Answer | None = None
+    assignee: str | None = None
+    interrupt_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """The run waits for answers; its lease ends."""
+
+    tickets: tuple[TicketDraft, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run ends. `cause` is SUCCEEDED, FAILED or CANCELED."""
+
+    cause: str
+    result: Payload | None = None
+    failure: Failure | None = None
+
+
+Disposition = Running | Awaiting | Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitThread(Command):
+    """A ThreadCommit, and what a saver without a run writes. `events` have their ids."""
+
+    kind = "commit"
+    lease: LeaseRef | None = None
+    expected_version: int | None = None
+    disposition: Disposition | None = None
+    events: tuple[Event, ...] = ()
+    ops: tuple[CheckpointOp, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteCheckpoints(Command):
+    """LangGraph's delete_thread: all checkpoints and writes go, the session stays."""
+
+    kind = "delete_checkpoints"
+    lease: LeaseRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRun(Command):
+    """A worker takes a queued run."""
+
+    kind = "lease_run"
+    run_id: str
+    worker_id: str
+    ttl_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRun(Command):
+    """A worker gives a run back."""
+
+    kind = "release_run"
+    lease: LeaseRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverLease(Command):
+    """A lease that expired, or that is missing (B58)."""
+
+    kind = "recover_lease"
+    run_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndCanceled(Command):
+    """The grace period of a cancellation is over."""
+
+    kind = "end_canceled"
+    run_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassDeadline(Command):
+    """A ticket's deadline has passed."""
+
+    kind = "pass_deadline"
+    ticket_id: str

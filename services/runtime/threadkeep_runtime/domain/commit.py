@@ -1,0 +1,246 @@
+"""The view that a command is decided on, the Decision that comes out, and the builder in between (R1, R2, R4).
+
+A Decision is everything that one commit writes. The store applies it as it stands and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from threadkeep_runtime.domain import transitions
+from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointIndex, CheckpointOp
+from threadkeep_runtime.domain.commands import Command
+from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
+
+NewId = Callable[[], str]
+
+NO_CHECKPOINTS = CheckpointIndex()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a command needs to know of its thread, read under the thread's lock."""
+
+    now: datetime
+    partition: int
+    """The log partition of the thread, or of the thread to come."""
+    thread: Thread | None = None
+    run: Run | None = None
+    """The open run."""
+    task: Task | None = None
+    """The open run's task."""
+    lease: Lease | None = None
+    """The open run's lease."""
+    open_tickets: tuple[Ticket, ...] = ()
+    """Oldest first."""
+    named_run: Run | None = None
+    """The run that the command names, open or not; None if this thread has none of that id."""
+    named_task: Task | None = None
+    named_ticket: Ticket | None = None
+    taken: frozenset[tuple[str, str]] = frozenset()
+    """("task" | "ticket" | "event", id): ids that the command wants to use and that are in use."""
+    checkpoints: CheckpointIndex = NO_CHECKPOINTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one commit writes, and the state after it.
+
+    `thread` is None for a commit that is none: nothing happened to any thread, and only a receipt is written.
+    """
+
+    kind: str
+    now: datetime
+    scope_key: str
+    scope: bytes
+    request_id: str | None
+    actor: Actor
+    trace: Trace
+    run_id: str | None = None
+    thread: Thread | None = None
+    thread_is_new: bool = False
+    metadata_changed: bool = False
+    task: Task | None = None
+    task_is_new: bool = False
+    task_changed: bool = False
+    run: Run | None = None
+    """The run that the commit is about, or that is open; after the commit."""
+    run_is_new: bool = False
+    run_changed: bool = False
+    lease: Lease | None = None
+    lease_before: Lease | None = None
+    opened_tickets: tuple[Ticket, ...] = ()
+    closed_tickets: tuple[Ticket, ...] = ()
+    """Tickets that left OPEN."""
+    events: tuple[Event, ...] = ()
+    checkpoints: CheckpointChange | None = None
+    manifest: tuple[str, bytes] | None = None
+    """(digest, manifest) to keep."""
+
+    @property
+    def first_event_sequence(self) -> int:
+        """Sequence of the first event; 0 without events."""
+        return self.thread.event_sequence - len(self.events) + 1 if self.events and self.thread else 0
+
+    @property
+    def last_event_sequence(self) -> int:
+        """Sequence of the last event; 0 without events."""
+        return self.thread.event_sequence if self.events and self.thread else 0
+
+    @property
+    def run_was_queued(self) -> bool:
+        """True if a worker can take the run now."""
+        return self.run is not None and self.run.state == "QUEUED" and (self.run_is_new or self.run_changed)
+
+
+class CommitDraft:
+    """Builds one Decision. Every change of a state goes through the table of legal transitions."""
+
+    def __init__(self, view: View, command: Command, new_id: NewId, *, thread: Thread | None = None) -> None:
+        """`thread` is given for a new thread; else the view has one."""
+        current = thread if thread is not None else view.thread
+        assert current is not None
+        self._command = command
+        self._new_id = new_id
+        self._now = view.now
+        self._thread_before = None if thread is not None else current
+        self.thread = replace(current, commit_sequence=current.commit_sequence + 1, last_activity_time=view.now)
+        self.run = view.run
+        self.task = view.task
+        self.lease = view.lease
+        self._lease_before = view.lease
+        self._task_before, self._run_before = view.task, view.run
+        self._open = {ticket.ticket_id: ticket for ticket in view.open_tickets}
+        self._opened: list[Ticket] = []
+        self._closed: list[Ticket] = []
+        self._events: list[Event] = []
+        self.checkpoints: CheckpointChange | None = None
+        self.manifest: tuple[str, bytes] | None = None
+        self.metadata_changed = False
+
+    # -- events
+
+    @property
+    def next_event_sequence(self) -> int:
+        """Where the next event will stand in the thread."""
+        return self.thread.event_sequence + len(self._events) + 1
+
+    def append(self, event: Event) -> None:
+        """Appends a writer's event."""
+        self._events.append(event)
+
+    def emit(
+        self,
+        type_: str,
+        payload: Mapping[str, Any],
+        visibility: int,
+        *,
+        run_id: str | None = None,
+        task_id: str | None = None,
+    ) -> None:
+        """Appends an event of the server's own."""
+        self._events.append(
+            Event(
+                self._new_id(),
+                False,
+                "threadkeep." + type_,
+                visibility,
+                run_id,
+                task_id,
+                json_payload(payload),
+                1,
+                self._command.request_id,
+            )
+        )
+
+    # -- state
+
+    @property
+    def open_tickets(self) -> tuple[Ticket, ...]:
+        """The tickets that are open now, oldest first."""
+        return tuple(self._open.values())
+
+    def set_thread(self, **fields: Any) -> None:
+        """Changes the session."""
+        self.thread = replace(self.thread, **fields)
+
+    def set_run(self, state: str | None = None, **fields: Any) -> Run:
+        """Changes the run. `state` must be a legal next state."""
+        assert self.run is not None
+        if state is not None:
+            fields["state"] = transitions.check(transitions.RUN, self.run.state, state)
+        self.run = replace(self.run, **fields)
+        return self.run
+
+    def set_task(self, state: str | None = None, **fields: Any) -> Task:
+        """Changes the task. `state` must be a legal next state."""
+        assert self.task is not None
+        if state is not None:
+            fields["state"] = transitions.check(transitions.TASK, self.task.state, state)
+        self.task = replace(self.task, **fields)
+        return self.task
+
+    def open_task(self, task: Task, run: Run) -> None:
+        """Adds a task with its run."""
+        self.task, self.run = task, run
+        self._task_before = self._run_before = None
+
+    def set_lease(self, lease: Lease | None) -> None:
+        """Gives, changes or ends the lease."""
+        self.lease = lease
+
+    def open_ticket(self, ticket: Ticket) -> None:
+        """Adds an open ticket."""
+        self._opened.append(ticket)
+        self._open[ticket.ticket_id] = ticket
+
+    def close_ticket(self, ticket: Ticket, state: str, **fields: Any) -> Ticket:
+        """Takes a ticket out of OPEN."""
+        after = replace(
+            ticket, state=transitions.check(transitions.TICKET, ticket.state, state), end_time=self._now, **fields
+        )
+        self._closed.append(after)
+        del self._open[ticket.ticket_id]
+        return after
+
+    def save(self, ops: tuple[CheckpointOp, ...] = (), *, delete_all: bool = False) -> None:
+        """Writes or deletes checkpoints."""
+        self.checkpoints = CheckpointChange(self.thread.thread_key, self.thread.commit_sequence, ops, delete_all)
+
+    def finish(self) -> Decision:
+        """The Decision. The builder is used up."""
+        thread = replace(self.thread, event_sequence=self.thread.event_sequence + len(self._events))
+        run, task = self.run, self.task
+        task_changed = task is not self._task_before
+        if task_changed and task is not None and self._task_before is not None:
+            task = replace(task, revision=task.revision + 1, update_time=self._now)
+        return Decision(
+            kind=self._command.kind,
+            now=self._now,
+            scope_key=self._command.scope_key,
+            scope=self._command.scope,
+            request_id=self._command.request_id,
+            actor=self._command.actor,
+            trace=self._command.trace,
+            run_id=None if run is None else run.run_id,
+            thread=thread,
+            thread_is_new=self._thread_before is None,
+            metadata_changed=self.metadata_changed,
+            task=task,
+            task_is_new=task is not None and self._task_before is None,
+            task_changed=task_changed and self._task_before is not None,
+            run=run,
+            run_is_new=run is not None and self._run_before is None,
+            run_changed=run is not self._run_before and self._run_before is not None,
+            lease=self.lease,
+            lease_before=self._lease_before,
+            opened_tickets=tuple(self._opened),
+            closed_tickets=tuple(self._closed),
+            events=tuple(self._events),
+            checkpoints=self.checkpoints,
+            manifest=self.manifest,
+        )

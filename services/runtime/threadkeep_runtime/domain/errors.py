@@ -1,0 +1,123 @@
+"""The runtime's refusals, each with its stable reason. NOT_FOUND never says which id: foreign ids look unused (X2)."""
+
+from __future__ import annotations
+
+from threadkeep_chassis.errors import (
+    Aborted,
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    ThreadkeepError,
+)
+
+
+class SessionNotFound(NotFound):
+    """No such session in the caller's scope."""
+
+    reason = "SESSION_NOT_FOUND"
+    default_message = "There is no such session in this scope."
+
+
+class TaskNotFound(NotFound):
+    """No such task in the caller's scope."""
+
+    reason = "TASK_NOT_FOUND"
+    default_message = "There is no such task in this scope."
+
+
+class RunNotFound(NotFound):
+    """No such run in the caller's scope, or none of the named session."""
+
+    reason = "RUN_NOT_FOUND"
+    default_message = "There is no such run in this scope."
+
+
+class TicketNotFound(NotFound):
+    """No such ticket in the caller's scope."""
+
+    reason = "TICKET_NOT_FOUND"
+    default_message = "There is no such ticket in this scope."
+
+
+class ThreadVersionConflict(Aborted):
+    """expected_thread_version is not the current one."""
+
+    reason = "THREAD_VERSION_CONFLICT"
+
+    def __init__(self, current: int) -> None:
+        super().__init__(
+            f"expected_thread_version is not the current one, which is {current}.",
+            metadata={"current_thread_version": str(current)},
+        )
+
+
+class LeaseLost(Aborted):
+    """The lease's epoch is stale: another attempt owns the run, or it ended (R3)."""
+
+    reason = "LEASE_LOST"
+    default_message = "The lease is lost: another attempt owns the run, or it ended. Stop working on it."
+
+
+class LeaseRequired(FailedPrecondition):
+    """A run of the thread is leased, and the call carried no lease of it (R3)."""
+
+    reason = "LEASE_REQUIRED"
+    default_message = "A run of this session is leased; its checkpoints change only with that lease."
+
+
+class SessionBusy(FailedPrecondition):
+    """The session has an open run (R5)."""
+
+    reason = "SESSION_BUSY"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            "The session has an open run; wait for it, answer its ticket or cancel its task.",
+            metadata={"active_run_id": run_id},
+        )
+
+
+class TaskTerminal(FailedPrecondition):
+    """The task has ended (R4, R9)."""
+
+    reason = "TASK_TERMINAL"
+    default_message = "The task has ended."
+
+
+class TicketNotOpen(FailedPrecondition):
+    """The ticket is not open (R10)."""
+
+    reason = "TICKET_NOT_OPEN"
+
+    def __init__(self, state: str) -> None:
+        super().__init__("The ticket is not open.", metadata={"ticket_state": state})
+
+
+class TicketAnswerInvalid(InvalidArgument):
+    """The answer does not match the ticket's schema or its allowed decisions (R10)."""
+
+    reason = "TICKET_ANSWER_INVALID"
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"{field}: {rule}", violations=[(field, rule)])
+
+
+class WaitTimeout(DeadlineExceeded):
+    """The task did not reach a waited-for state in time (R24)."""
+
+    reason = "WAIT_TIMEOUT"
+    default_message = "The task is still at work; wait again."
+
+
+class RunNotQueued(ThreadkeepError):
+    """The run is no longer there to be leased: another worker was faster. Stays inside the server."""
+
+
+class NothingToRecover(ThreadkeepError):
+    """The state that the loop found has changed meanwhile: nothing is left to do. Stays inside the server."""
+
+
+class IllegalTransition(Internal):
+    """A fault of ours: a decision broke the table of legal transitions. Nothing is written."""

@@ -1,0 +1,125 @@
+"""Decisions about ThreadCommits: the fence, the version, events, checkpoints, what becomes of the run (R1 to R4)."""
+
+from __future__ import annotations
+
+from threadkeep_chassis.errors import FieldInvalid, IdTaken
+from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, decide_checkpoint_ops, saved_payload
+from threadkeep_runtime.domain.commands import (
+    Awaiting,
+    Command,
+    CommitThread,
+    DeleteCheckpoints,
+    Ended,
+    SessionDraft,
+)
+from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
+from threadkeep_runtime.domain.errors import LeaseRequired, SessionNotFound, ThreadVersionConflict
+from threadkeep_runtime.domain.runs import check_lease
+from threadkeep_runtime.domain.sessions import start_thread
+from threadkeep_runtime.domain.tasks import end_run
+from threadkeep_runtime.domain.tickets import open_tickets
+from threadkeep_runtime.domain.values import INTERNAL, LeaseRef
+
+
+def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
+    """Applies a ThreadCommit, checked in the order that the contract gives.
+
+    A worker may still commit after its task's cancellation was asked for: its epoch stands until it ends the run or the
+    grace period is over. Raises SessionNotFound, RunNotFound, LeaseLost, LeaseRequired, ThreadVersionConflict, IdTaken,
+    FieldInvalid, CheckpointIdOrder, CheckpointDeleted.
+    """
+    thread = view.thread
+    creates = thread is None and command.lease is None and bool(command.ops)
+    if thread is None and not creates:
+        raise SessionNotFound()
+    _check_fence(view, command.lease, touches_checkpoints=bool(command.ops))
+    version = 0 if thread is None else thread.commit_sequence
+    if command.expected_version is not None and command.expected_version != version:
+        raise ThreadVersionConflict(version)
+    commit = start_thread(view, command, SessionDraft(), new_id) if creates else CommitDraft(view, command, new_id)
+    _append_events(view, commit, command)
+    if command.ops:
+        _save_checkpoints(view, commit, command)
+    if isinstance(command.disposition, Awaiting):
+        open_tickets(view, commit, command.disposition)
+    elif isinstance(command.disposition, Ended):
+        _end(commit, command.disposition)
+    return commit.finish()
+
+
+def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) -> Decision:
+    """Removes a thread's checkpoints and writes. A thread that never was is no error.
+
+    Raises RunNotFound, LeaseLost, LeaseRequired.
+    """
+    if view.thread is None:
+        return nothing(view, command)
+    _check_fence(view, command.lease, touches_checkpoints=True)
+    commit = CommitDraft(view, command, new_id)
+    thread = commit.thread
+    commit.set_thread(root_checkpoint_id=None, checkpoint_floor=thread.checkpoint_top)
+    commit.save(delete_all=True)
+    run_id, task_id = _origin(view, command.lease)
+    commit.emit("checkpoint.deleted", {}, INTERNAL, run_id=run_id, task_id=task_id)
+    return commit.finish()
+
+
+def nothing(view: View, command: Command) -> Decision:
+    """A decision that touches no thread: only its receipt is written."""
+    return Decision(
+        kind=command.kind,
+        now=view.now,
+        scope_key=command.scope_key,
+        scope=command.scope,
+        request_id=command.request_id,
+        actor=command.actor,
+        trace=command.trace,
+    )
+
+
+def _check_fence(view: View, lease: LeaseRef | None, *, touches_checkpoints: bool) -> None:
+    if lease is not None:
+        check_lease(view, lease)
+    elif touches_checkpoints and view.run is not None and view.run.state == "RUNNING":
+        raise LeaseRequired()
+
+
+def _origin(view: View, lease: LeaseRef | None) -> tuple[str | None, str | None]:
+    """The run and task that what a leased commit writes belongs to."""
+    return (None, None) if lease is None or view.run is None else (view.run.run_id, view.run.task_id)
+
+
+def _append_events(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    run_id, task_id = _origin(view, command.lease)
+    named: set[str] = set()
+    for event in command.events:
+        if event.is_named:
+            if event.event_id in named or ("event", event.event_id) in view.taken:
+                raise IdTaken("event", event.event_id)
+            named.add(event.event_id)
+        commit.append(event._replace(run_id=run_id, task_id=task_id))
+
+
+def _save_checkpoints(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    judged = decide_checkpoint_ops(command.ops, view.checkpoints, fenced=command.lease is not None)
+    commit.save(command.ops)
+    run_id, task_id = _origin(view, command.lease)
+    root = [put.checkpoint_id for put in judged.saved if put.checkpoint_ns == ROOT_NAMESPACE]
+    changes: dict[str, str] = {}
+    if judged.floor != commit.thread.checkpoint_top:
+        changes["checkpoint_top"] = judged.floor
+    if root and max(root) > (commit.thread.root_checkpoint_id or ""):
+        changes["root_checkpoint_id"] = max(root)
+    if changes:
+        commit.set_thread(**changes)
+    if root and command.lease is not None:
+        commit.set_run(last_checkpoint_id=root[-1])
+    for put in judged.saved:
+        commit.emit("checkpoint.saved", saved_payload(put), INTERNAL, run_id=run_id, task_id=task_id)
+
+
+def _end(commit: CommitDraft, ended: Ended) -> None:
+    assert commit.task is not None
+    if ended.cause == "CANCELED" and commit.task.cancel_request_time is None:
+        raise FieldInvalid("commit.ended.cause", "is CANCELED only after the task's cancellation was asked for")
+    end_run(commit, ended.cause, result=ended.result, failure=ended.failure)

@@ -1,0 +1,227 @@
+"""What the runtime's records are: threads (sessions), tasks, runs, leases, tickets, and the small values in them.
+
+Enums are the contract's names without their prefix. Times are aware and in UTC. Frozen: a change is a new value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+THREAD_KEY_DIGITS = 40
+
+
+def thread_key_of(scope_key: str, session_id: str) -> str:
+    """The thread's internal key: what its rows, and LangGraph's tables, are keyed by."""
+    return hashlib.sha256(f"{scope_key}\x00{session_id}".encode()).hexdigest()[:THREAD_KEY_DIGITS]
+
+
+def partition_of(thread_key: str, partitions: int) -> int:
+    """The log partition of a thread, by the hash of its key (R14)."""
+    return int(thread_key[:8], 16) % partitions
+
+
+class Actor(NamedTuple):
+    """Who caused a fact. `kind` is UNSPECIFIED, USER, CLIENT, WORKER or SYSTEM."""
+
+    kind: str = "UNSPECIFIED"
+    id: str | None = None
+
+
+NOBODY = Actor()
+SYSTEM = Actor("SYSTEM")
+
+
+class Trace(NamedTuple):
+    """W3C trace context; empty texts without one."""
+
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+NO_TRACE = Trace()
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """An opaque value."""
+
+    content_type: str
+    data: bytes
+    attributes: Mapping[str, str] | None = None
+
+
+class Failure(NamedTuple):
+    """What went wrong: a stable code, and a text for people."""
+
+    code: str
+    message: str
+
+
+class Answer(NamedTuple):
+    """An answer to a ticket: a decision, a JSON value, or both."""
+
+    decision: str | None
+    value_json: str | None
+
+
+class LeaseRef(NamedTuple):
+    """What a worker shows to act for a run."""
+
+    run_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A session and its counters: one row, locked by each commit of the thread."""
+
+    thread_key: str
+    scope_key: str
+    session_id: str
+    partition: int
+    commit_sequence: int = 0
+    event_sequence: int = 0
+    title: str = ""
+    agent_name: str = ""
+    metadata: Mapping[str, str]
+    settings: Mapping[str, Any]
+    task_count: int = 0
+    run_count: int = 0
+    active_run_id: str | None = None
+    latest_run_id: str | None = None
+    latest_task_id: str | None = None
+    root_checkpoint_id: str | None = None
+    checkpoint_top: str = ""
+    checkpoint_floor: str = ""
+    revision: int = 1
+    create_time: datetime
+    update_time: datetime
+    last_activity_time: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Requested work."""
+
+    thread_key: str
+    task_id: str
+    scope_key: str
+    session_id: str
+    agent_name: str
+    agent_revision: int
+    manifest_digest: str
+    state: str
+    input: bytes
+    """A serialized TaskInput message; the domain does not look into it."""
+    queue: str
+    priority: int
+    metadata: Mapping[str, str]
+    max_attempts: int
+    run_id: str
+    crash_count: int = 0
+    open_ticket_ids: tuple[str, ...] = ()
+    cancel_request_time: datetime | None = None
+    cancel_reason: str | None = None
+    result: Payload | None = None
+    failure: Failure | None = None
+    create_time: datetime
+    update_time: datetime
+    end_time: datetime | None = None
+    revision: int = 1
+    first_event_sequence: int
+    last_event_sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution attempt."""
+
+    thread_key: str
+    run_id: str
+    scope_key: str
+    session_id: str
+    task_id: str
+    agent_name: str
+    state: str
+    cause: str | None = None
+    epoch: int = 0
+    crash_count: int = 0
+    worker_id: str = ""
+    last_checkpoint_id: str | None = None
+    failure: Failure | None = None
+    queue: str
+    priority: int
+    create_time: datetime
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    first_event_sequence: int
+    last_event_sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to act for a run, until `expire_time` unless it is renewed."""
+
+    thread_key: str
+    run_id: str
+    scope_key: str
+    epoch: int
+    worker_id: str
+    ttl_seconds: float
+    expire_time: datetime
+    cancel_deadline: datetime | None = None
+    cancel_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticket:
+    """Something that a run waits for."""
+
+    thread_key: str
+    ticket_id: str
+    scope_key: str
+    session_id: str
+    task_id: str
+    run_id: str
+    kind: str
+    state: str
+    prompt: Payload | None = None
+    answer_schema_json: str | None = None
+    allowed_decisions: tuple[str, ...] = ()
+    deadline: datetime | None = None
+    default_answer: Answer | None = None
+    assignee: str | None = None
+    interrupt_id: str | None = None
+    answer: Answer | None = None
+    resolved_by: Actor | None = None
+    create_time: datetime
+    end_time: datetime | None = None
+    first_event_sequence: int
+
+
+class Event(NamedTuple):
+    """An event of a commit; its place follows from the commit's first sequence and its index."""
+
+    event_id: str
+    is_named: bool
+    type: str
+    visibility: int
+    run_id: str | None
+    task_id: str | None
+    payload: Payload | None
+    schema_version: int = 1
+    causation_id: str | None = None
+    correlation_id: str | None = None
+
+
+END_USER, BUILDER, INTERNAL = 1, 2, 3
+"""Visibility: a reader sees its own level and those below."""
+
+
+def session_status(open_run: Run | None) -> str:
+    """What a session is doing: IDLE, QUEUED, RUNNING or AWAITING (R23)."""
+    return "IDLE" if open_run is None or open_run.state == "ENDED" else open_run.state
