@@ -1,0 +1,21 @@
+"""LangGraph's three tables: batched writes inside the commit's transaction, reads in one snapshot, lists page by page.
+
+Values stay opaque. Every function is a plain one of a synchronous connection; which operations are legal is decided in
+`domain.checkpoints`.
+"""
+
+from threadkeep_runtime.checkpoints.index import load_indexes
+from threadkeep_runtime.checkpoints.listing import CheckpointQuery, PageKey, page_keys
+from threadkeep_runtime.checkpoints.reading import FoundCheckpoint, load_checkpoint, load_checkpoints
+from threadkeep_runtime.checkpoints.writing import apply_changes
+
+__all__ = [
+    "CheckpointQuery",
+    "FoundCheckpoint",
+    "PageKey",
+    "apply_changes",
+    "load_checkpoint",
+    "load_checkpoints",
+    "load_indexes",
+    "page_keys",
+]

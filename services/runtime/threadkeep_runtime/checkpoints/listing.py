@@ -1,0 +1,119 @@
+"""Lists checkpoints page by page: keys and sizes first, so that whoever reads can bound what it loads (B21, B92).
+
+A page is one statement and holds no transaction. The order is the greatest checkpoint id first, on every backend alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from threadkeep_chassis.database import JsonSource, json_contains, json_entries, json_member
+from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints, threads
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointQuery:
+    """What to list: one thread's checkpoints, or all of a scope."""
+
+    scope_key: str
+    thread_key: str | None = None
+    checkpoint_ns: str | None = None
+    """None: all namespaces. Empty: the root graph's."""
+    checkpoint_id: str | None = None
+    before_checkpoint_id: str | None = None
+    metadata_filter: str | None = None
+    """A JSON object without NUL; only checkpoints whose metadata contains it (jsonb `@>`)."""
+
+
+class PageKey(NamedTuple):
+    """A checkpoint's place in a list."""
+
+    checkpoint_id: str
+    thread_key: str
+    checkpoint_ns: str
+    size: int
+    """Bytes of its documents, values and writes together."""
+
+
+def page_keys(connection: Connection, query: CheckpointQuery, after: PageKey | None, count: int) -> list[PageKey]:
+    """The next `count` keys behind `after` (None: from the greatest id)."""
+    picked = _picked(query, after, count).cte("picked")
+    p, c = picked.c, checkpoints.c
+    statement = (
+        sa.select(p.checkpoint_id, p.thread_id, p.checkpoint_ns, _size(c))
+        .select_from(
+            picked.join(
+                checkpoints,
+                sa.and_(
+                    c.thread_id == p.thread_id, c.checkpoint_ns == p.checkpoint_ns, c.checkpoint_id == p.checkpoint_id
+                ),
+            )
+        )
+        .order_by(p.checkpoint_id.desc(), p.thread_id.desc(), p.checkpoint_ns.desc())
+    )
+    return [PageKey(*row) for row in connection.execute(statement)]
+
+
+def _picked(query: CheckpointQuery, after: PageKey | None, count: int) -> sa.Select[Any]:
+    c = checkpoints.c
+    order = [c.checkpoint_id, c.thread_id, c.checkpoint_ns]
+    statement = sa.select(*order)
+    if query.thread_key is None:
+        statement = statement.join(threads, threads.c.thread_key == c.thread_id).where(
+            threads.c.scope_key == query.scope_key
+        )
+    else:
+        statement = statement.where(c.thread_id == query.thread_key)
+    if query.checkpoint_ns is not None:
+        statement = statement.where(c.checkpoint_ns == query.checkpoint_ns)
+    if query.checkpoint_id is not None:
+        statement = statement.where(c.checkpoint_id == query.checkpoint_id)
+    if query.before_checkpoint_id is not None:
+        statement = statement.where(c.checkpoint_id < query.before_checkpoint_id)
+    if query.metadata_filter is not None:
+        statement = statement.where(
+            json_contains(c.metadata, sa.bindparam("metadata_filter", query.metadata_filter, type_=JsonSource()))
+        )
+    if after is not None:
+        # The first condition is implied by the second; an index can use it.
+        statement = statement.where(
+            c.checkpoint_id <= after.checkpoint_id,
+            sa.tuple_(*order) < sa.tuple_(after.checkpoint_id, after.thread_key, after.checkpoint_ns),
+        )
+    if query.thread_key is not None and query.checkpoint_ns is not None:
+        return statement.order_by(c.checkpoint_id.desc()).limit(count)
+    return statement.order_by(*(column.desc() for column in order)).limit(count)
+
+
+def _size(c: Any) -> sa.Label[int]:
+    """Sums lengths, which no backend needs to read the values for."""
+    b, w = checkpoint_blobs.c, checkpoint_writes.c
+    entries = json_entries(sa.func.coalesce(c.value_versions, json_member(c.checkpoint, "channel_versions")), "entries")
+    values = (
+        sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(b.blob)), 0))
+        .select_from(entries)
+        .join(
+            checkpoint_blobs,
+            sa.and_(
+                b.thread_id == c.thread_id,
+                b.checkpoint_ns == c.checkpoint_ns,
+                b.channel == entries.c.key,
+                b.version == entries.c.value,
+            ),
+        )
+        .correlate(checkpoints)
+        .scalar_subquery()
+    )
+    writes = (
+        sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(w.blob)), 0))
+        .where(w.thread_id == c.thread_id, w.checkpoint_ns == c.checkpoint_ns, w.checkpoint_id == c.checkpoint_id)
+        .correlate(checkpoints)
+        .scalar_subquery()
+    )
+    documents = sa.func.coalesce(sa.func.length(c.checkpoint_bytes), sa.func.length(sa.cast(c.checkpoint, sa.Text())))
+    size = documents + sa.func.coalesce(sa.func.length(c.metadata_bytes), 0) + values + writes
+    return sa.cast(size, sa.BigInteger()).label("size")

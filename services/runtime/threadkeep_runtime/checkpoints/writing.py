@@ -1,0 +1,118 @@
+"""Writes of many threads' checkpoint operations: a statement per table, inside the commit's transaction (R1, R20).
+
+A key that is there already gets LangGraph's own answer: a checkpoint is updated, a blob stays (a version has one value),
+an ordinary write stays, and a special channel's write (negative index) is replaced (B26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from threadkeep_chassis.database import upsert
+from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointPut, CheckpointWrites
+from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints
+
+NO_VALUE = "empty"
+"""LangGraph's type tag of a channel without a value; its blob is NULL."""
+
+_PUT = upsert(
+    checkpoints,
+    ["thread_id", "checkpoint_ns", "checkpoint_id"],
+    update=["checkpoint", "metadata", "checkpoint_bytes", "metadata_bytes", "value_versions"],
+)
+# A value without a version belongs to its checkpoint, and is updated with it.
+_PUT_BLOB = upsert(
+    checkpoint_blobs,
+    ["thread_id", "checkpoint_ns", "channel", "version"],
+    update=["type", "blob"],
+    where=sa.func.substr(checkpoint_blobs.c.version, 1, 1) == "@",
+)
+_PUT_WRITE = upsert(
+    checkpoint_writes,
+    ["thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx"],
+    update=["channel", "type", "blob"],
+    where=checkpoint_writes.c.idx < 0,
+)
+_DELETES = tuple(
+    sa.delete(table).where(table.c.thread_id.in_(sa.bindparam("threads", expanding=True)))
+    for table in (checkpoints, checkpoint_blobs, checkpoint_writes)
+)
+
+
+def unversioned_key(checkpoint_id: str) -> str:
+    """The version under which a checkpoint's value of an unversioned channel lies: no other checkpoint finds it."""
+    return f"@{checkpoint_id}"
+
+
+def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -> None:
+    """Writes the changes of different threads: deletes first, then their operations in order."""
+    deleted = [change.thread_key for change in changes if change.delete_all]
+    if deleted:
+        for statement in _DELETES:
+            connection.execute(statement, {"threads": deleted})
+    rows: list[dict[str, Any]] = []
+    blobs: list[dict[str, Any]] = []
+    writes: list[dict[str, Any]] = []
+    for change in changes:
+        for op in change.ops:
+            if isinstance(op, CheckpointPut):
+                rows.append(_row(change, op))
+                blobs += _blobs(change.thread_key, op)
+            else:
+                writes += _writes(change.thread_key, op)
+    if blobs:
+        connection.execute(_PUT_BLOB, blobs)
+    if rows:
+        connection.execute(_PUT, rows)
+    if writes:
+        connection.execute(_PUT_WRITE, writes)
+
+
+def _row(change: CheckpointChange, put: CheckpointPut) -> dict[str, Any]:
+    return {
+        "thread_id": change.thread_key,
+        "checkpoint_ns": put.checkpoint_ns,
+        "checkpoint_id": put.checkpoint_id,
+        "parent_checkpoint_id": put.parent_checkpoint_id,
+        "checkpoint": put.checkpoint_json.decode(),
+        "metadata": put.metadata_json.decode(),
+        "checkpoint_bytes": put.checkpoint_json,
+        "metadata_bytes": put.metadata_json,
+        "value_versions": put.value_versions,
+        "commit_sequence": change.commit_sequence,
+    }
+
+
+def _blobs(thread_key: str, put: CheckpointPut) -> list[dict[str, Any]]:
+    return [
+        {
+            "thread_id": thread_key,
+            "checkpoint_ns": put.checkpoint_ns,
+            "channel": value.channel,
+            "version": value.version or unversioned_key(put.checkpoint_id),
+            "type": value.type,
+            "blob": None if value.type == NO_VALUE else value.data,
+        }
+        for value in put.channel_values
+    ]
+
+
+def _writes(thread_key: str, op: CheckpointWrites) -> list[dict[str, Any]]:
+    return [
+        {
+            "thread_id": thread_key,
+            "checkpoint_ns": op.checkpoint_ns,
+            "checkpoint_id": op.checkpoint_id,
+            "task_id": write.task_id,
+            "idx": write.index,
+            "channel": write.channel,
+            "type": write.type,
+            "blob": write.data,
+            "task_path": write.task_path,
+        }
+        for write in op.writes
+    ]
