@@ -164,9 +164,7 @@ class IdTaken(AlreadyExists):
     reason = "ID_TAKEN"
 
     def __init__(self, resource_type: str, resource_id: str) -> None:
-        super().__init__(
-            f"The {resource_type} id is taken in this scope.", resource=(resource_type, resource_id)
-        )
+        super().__init__(f"The {resource_type} id is taken in this scope.", resource=(resource_type, resource_id))
 
 
 class RevisionConflict(Aborted):
@@ -176,7 +174,8 @@ class RevisionConflict(Aborted):
 
     def __init__(self, current: int) -> None:
         super().__init__(
-            f"expected_revision is not the current one, which is {current}.", metadata={"current_revision": str(current)}
+            f"expected_revision is not the current one, which is {current}.",
+            metadata={"current_revision": str(current)},
         )
         self.current = current
 
@@ -252,9 +251,7 @@ class CommitUnknown(Unavailable):
     """The database did not say whether the commit happened (X7)."""
 
     reason = "COMMIT_UNKNOWN"
-    default_message = (
-        "The database did not say whether the commit happened; retry with the same request_id."
-    )
+    default_message = "The database did not say whether the commit happened; retry with the same request_id."
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message, retry_after=0.5)

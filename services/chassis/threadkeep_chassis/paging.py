@@ -136,7 +136,9 @@ def after_key(
     if after is None:
         return sa.true()
     row = sa.tuple_(*columns)
-    bound = sa.tuple_(*(sa.bindparam(None, value, type_=column.type) for column, value in zip(columns, after, strict=True)))
+    bound = sa.tuple_(
+        *(sa.bindparam(None, value, type_=column.type) for column, value in zip(columns, after, strict=True))
+    )
     return row < bound if descending else row > bound
 
 

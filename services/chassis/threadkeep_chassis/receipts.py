@@ -78,9 +78,7 @@ async def find_receipt(connection: Connection, scope_key: str, request_id: str) 
     return None if row is None else Receipt(bytes(row.fingerprint), bytes(row.response))
 
 
-async def find_receipts(
-    connection: Connection, keys: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], Receipt]:
+async def find_receipts(connection: Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Receipt]:
     """Reads the receipts of many (scope_key, request_id) in one statement."""
     if not keys:
         return {}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,9 +71,6 @@ class Scope:
         return f"Scope(key={self.key[:12]})"
 
 
-EMPTY_SCOPE = Scope({})
-
-
 def check_scope_values(values: Mapping[str, Any], path: str) -> None:
     """Raises FieldInvalid, naming `path`, when the map is no legal scope."""
     if len(values) > MAX_SCOPE_KEYS:
@@ -84,6 +82,9 @@ def check_scope_values(values: Mapping[str, Any], path: str) -> None:
             raise FieldInvalid(path, f"scope values have 1 to {MAX_SCOPE_VALUE_CHARACTERS} characters")
         if _CONTROL.search(value):
             raise FieldInvalid(path, "scope values have no control characters")
+
+
+EMPTY_SCOPE = Scope({})
 
 
 @dataclass(frozen=True)
@@ -177,10 +178,23 @@ class Drain:
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self._callbacks: set[Callable[[], None]] = set()
 
     def begin(self) -> None:
         """Starts the drain."""
         self._event.set()
+        for callback in list(self._callbacks):
+            callback()
+
+    def attach(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` when the drain begins, at once if it has."""
+        self._callbacks.add(callback)
+        if self._event.is_set():
+            callback()
+
+    def detach(self, callback: Callable[[], None]) -> None:
+        """Forgets it."""
+        self._callbacks.discard(callback)
 
     @property
     def is_set(self) -> bool:
@@ -250,6 +264,11 @@ class Call:
             return
         if not self.named_grant.covers(self.named_scope):
             raise ScopeForbidden()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the caller gives up; None if it never does."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def mark_replay(self) -> None:
         """Marks the answer as a replay in the trailing metadata (X3)."""

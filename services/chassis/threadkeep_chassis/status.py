@@ -22,7 +22,9 @@ MAX_TEXT = 1024
 def to_status(error: BaseException, trace_id: str = "") -> status_pb2.Status:
     """Renders an error. Any exception that is no ThreadkeepError becomes INTERNAL and names only the trace id."""
     if not isinstance(error, ThreadkeepError):
-        error = Internal("The server failed; its log has the details under the trace id.", metadata={"trace_id": trace_id})
+        error = Internal(
+            "The server failed; its log has the details under the trace id.", metadata={"trace_id": trace_id}
+        )
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
     for key, value in error.metadata.items():
         info.metadata[key] = value[:MAX_TEXT]
@@ -102,17 +104,17 @@ def _status_of(error: grpc.RpcError) -> status_pb2.Status | None:
 _FAMILIES: dict[str, type[ThreadkeepError]] = {
     family.code: family
     for family in (
-            errors.NotFound,
-            errors.AlreadyExists,
-            errors.Aborted,
-            errors.FailedPrecondition,
-            errors.InvalidArgument,
-            errors.OutOfRange,
-            errors.DeadlineExceeded,
-            errors.ResourceExhausted,
-            errors.Unavailable,
-            errors.DataLoss,
-            errors.UnauthenticatedError,
-            errors.PermissionDenied,
-        )
+        errors.NotFound,
+        errors.AlreadyExists,
+        errors.Aborted,
+        errors.FailedPrecondition,
+        errors.InvalidArgument,
+        errors.OutOfRange,
+        errors.DeadlineExceeded,
+        errors.ResourceExhausted,
+        errors.Unavailable,
+        errors.DataLoss,
+        errors.UnauthenticatedError,
+        errors.PermissionDenied,
+    )
 }

@@ -173,5 +173,3 @@ class PostgresBackend:
     async def close(self) -> None:
         """Forgets the engine. Sessions are closed by their owners."""
         await self._engine.dispose()
-
-

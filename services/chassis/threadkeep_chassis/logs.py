@@ -1,0 +1,52 @@
+"""Structured logs with trace ids (X15), without payloads and scope values (X11)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from typing import Any
+
+import structlog
+
+_show_text = False
+
+
+def configure_logs(level: str = "INFO", *, json: bool = True, exception_text: bool = False) -> None:
+    """Sets up structlog for this process, to stderr. `exception_text` also logs what unexpected exceptions say."""
+    global _show_text
+    _show_text = exception_text
+    renderer: Any = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def fault_facts(error: BaseException) -> dict[str, Any]:
+    """What may be logged of an unexpected exception: types, SQLSTATE and the stack; its text only where allowed."""
+    facts: dict[str, Any] = {"error": _chain(error)}
+    state = getattr(getattr(error, "orig", error), "sqlstate", None)
+    if state:
+        facts["sqlstate"] = state
+    frames = traceback.extract_tb(error.__traceback__)
+    facts["stack"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames][-25:]
+    if _show_text:
+        facts["text"] = str(error)
+    return facts
+
+
+def _chain(error: BaseException) -> str:
+    names = []
+    current: BaseException | None = error
+    while current is not None and len(names) < 6:
+        names.append(type(current).__name__)
+        current = current.__cause__
+    return " from ".join(names)
