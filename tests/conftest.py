@@ -1,0 +1,95 @@
+"""Fixtures for every test: a real PostgreSQL, a suite on each backend and topology, databases, and processes.
+
+A test that takes `suite` or `shared_suite` runs once for each backend and topology, unless it says otherwise:
+`@pytest.mark.suite(backends=["postgres"], topologies=["split"])`. A test that takes `database_url` runs on each
+backend.
+"""
+
+import itertools
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.databases import BACKENDS, Databases
+from tests.support.postgres import Postgres
+from tests.support.processes import Processes
+from tests.support.suite import TOPOLOGIES, Suite
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Spreads tests over backends and topologies."""
+    marker = metafunc.definition.get_closest_marker("suite")
+    wanted: dict[str, Any] = dict(marker.kwargs) if marker else {}
+    backends = wanted.get("backends", BACKENDS)
+    if "backend_and_topology" in metafunc.fixturenames:
+        pairs = list(itertools.product(backends, wanted.get("topologies", TOPOLOGIES)))
+        names = [f"{backend}-{topology}" for backend, topology in pairs]
+        metafunc.parametrize("backend_and_topology", pairs, ids=names, scope="session")
+    elif "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", backends, scope="session")
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    """Makes databases of every backend; the PostgreSQL server starts when one of its own is asked for."""
+    with tempfile.TemporaryDirectory(prefix="tk-databases-", ignore_cleanup_errors=True) as folder:
+        made = Databases(Path(folder))
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def postgres(databases: Databases) -> Postgres:
+    """The PostgreSQL server of this test run."""
+    return databases.postgres
+
+
+@pytest.fixture
+async def suite(
+    request: pytest.FixtureRequest, databases: Databases, backend_and_topology: tuple[str, str]
+) -> AsyncIterator[Suite]:
+    """A running suite with a database of its own; it may be restarted, and broken.
+
+    `@pytest.mark.suite(settings={"runtime": {...}})` gives its services other settings.
+    """
+    marker = request.node.get_closest_marker("suite")
+    running = await Suite.start(databases, *backend_and_topology, marker.kwargs.get("settings") if marker else None)
+    yield running
+    await running.close()
+
+
+@pytest.fixture(scope="session")
+async def _shared_suites(databases: Databases) -> AsyncIterator[dict[tuple[str, str], Suite]]:
+    suites: dict[tuple[str, str], Suite] = {}
+    yield suites
+    for running in suites.values():
+        await running.close()
+
+
+@pytest.fixture
+async def shared_suite(
+    _shared_suites: dict[tuple[str, str], Suite], databases: Databases, backend_and_topology: tuple[str, str]
+) -> Suite:
+    """A running suite that other tests use as well: work in a scope of your own, and leave it as it is."""
+    if backend_and_topology not in _shared_suites:
+        _shared_suites[backend_and_topology] = await Suite.start(databases, *backend_and_topology)
+    return _shared_suites[backend_and_topology]
+
+
+@pytest.fixture
+async def database_url(databases: Databases, backend: str) -> AsyncIterator[str]:
+    """The address of an empty database, for tests of the chassis and of stores."""
+    url = await databases.empty(backend)
+    yield url
+    await databases.drop(url)
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[Processes]:
+    """Starts real processes, and leaves none behind."""
+    started = Processes()
+    yield started
+    await started.close()

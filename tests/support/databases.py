@@ -1,0 +1,55 @@
+"""Databases for tests, of every backend, by address."""
+
+import itertools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.support.postgres import Postgres
+
+BACKENDS = ("memory", "sqlite", "postgres")
+
+Migrate = Callable[[str], Awaitable[None]]
+
+
+class Databases:
+    """Makes databases; their addresses are what services take as `database`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._postgres: Postgres | None = None
+        self._numbers = itertools.count(1)
+
+    @property
+    def postgres(self) -> Postgres:
+        """The server, started on first use."""
+        if self._postgres is None:
+            self._postgres = Postgres()
+        return self._postgres
+
+    async def empty(self, backend: str) -> str:
+        """The address of a new database without tables."""
+        if backend == "memory":
+            return "memory:"
+        if backend == "sqlite":
+            return f"sqlite:///{self.folder() / 'data.db'}"
+        return await self.postgres.empty_database()
+
+    async def migrated(self, key: str, migrate: Migrate) -> str:
+        """The address of a new PostgreSQL database that `migrate` has run on; see `Postgres.database`."""
+        return await self.postgres.database(key, migrate)
+
+    def folder(self) -> Path:
+        """A new folder, for files of SQLite."""
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir()
+        return folder
+
+    async def drop(self, url: str) -> None:
+        """Removes a PostgreSQL database; files go with the folder at the end of the run."""
+        if url.startswith("postgresql:"):
+            await self.postgres.drop(url)
+
+    def close(self) -> None:
+        """Stops the PostgreSQL server, if one was started."""
+        if self._postgres is not None:
+            self._postgres.close()

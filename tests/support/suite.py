@@ -1,0 +1,157 @@
+"""A running suite in this process: the four services on one address, or each on its own, over any backend.
+
+Tests speak to it over gRPC only. Services are imported when a suite starts, so that tests which need none stay light.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_type_hints
+
+import grpc
+
+from tests.support.calls import Metadata, scope
+from tests.support.databases import Databases
+from tests.support.waiting import eventually
+
+SERVICES = ("config", "runtime", "artifacts", "projection")
+"""In the order in which they start: each after those that it calls."""
+
+TOPOLOGIES = ("embedded", "split")
+
+ServiceSettings = Mapping[str, Mapping[str, Any]]
+S = TypeVar("S")
+
+
+class Suite:
+    """Four services and channels to them."""
+
+    def __init__(self, databases: Databases, backend: str, topology: str, settings: ServiceSettings) -> None:
+        assert topology in TOPOLOGIES, topology
+        self.backend = backend
+        self.topology = topology
+        self.urls: dict[str, str] = {}
+        """The database address of each service."""
+        self.addresses: dict[str, str] = {}
+        """Where each service listens."""
+        self._databases = databases
+        self._settings = settings
+        self._hosts: list[Any] = []
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    @classmethod
+    async def start(
+        cls, databases: Databases, backend: str, topology: str, settings: ServiceSettings | None = None
+    ) -> "Suite":
+        """Prepares databases and starts the services.
+
+        `settings` are more settings by service: `{"runtime": {"lease_ttl_seconds": 1}}`.
+        """
+        suite = cls(databases, backend, topology, settings or {})
+        await suite._prepare_databases()
+        await suite.resume()
+        return suite
+
+    def channel(self, service: str) -> grpc.aio.Channel:
+        """The channel to a service; it survives a restart."""
+        address = self.addresses[service]
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(
+                address,
+                options=[
+                    ("grpc.max_receive_message_length", -1),
+                    ("grpc.max_send_message_length", -1),
+                    ("grpc.initial_reconnect_backoff_ms", 50),
+                    ("grpc.max_reconnect_backoff_ms", 200),
+                    ("grpc.use_local_subchannel_pool", 1),
+                ],
+            )
+        return self._channels[address]
+
+    def stub(self, stub: type[S], service: str | None = None) -> S:
+        """A generated stub on the right channel: `suite.stub(TaskServiceStub)`.
+
+        ServerInfoServiceStub belongs to every service and needs `service`.
+        """
+        name = service or stub.__module__.split(".")[1]
+        return stub(self.channel(name))  # type: ignore[call-arg]
+
+    def scope(self, **values: str) -> Metadata:
+        """Call metadata of a scope; see tests.support.calls for grants."""
+        return scope(**values)
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """Stops the services; 0 drops the calls under way."""
+        for host in reversed(self._hosts):
+            await host.stop(grace_seconds)
+        self._hosts.clear()
+
+    async def resume(self) -> None:
+        """Starts the services, on the addresses that they had before."""
+        if self.topology == "embedded":
+            await self._host(SERVICES)
+        else:
+            for service in SERVICES:
+                await self._host((service,))
+
+    async def restart(self, grace_seconds: float = 5.0) -> None:
+        """Stops and starts all services on the same data, and waits until calls get through again."""
+        assert self.backend != "memory", "what a memory backend holds ends with its server"
+        await self.stop(grace_seconds)
+        await self.resume()
+        for channel in self._channels.values():
+            channel.get_state(try_to_connect=True)
+            await eventually(lambda: channel.get_state(try_to_connect=True) == grpc.ChannelConnectivity.READY)  # noqa: B023
+
+    async def close(self) -> None:
+        """Stops everything and removes the databases."""
+        for channel in self._channels.values():
+            await channel.close()
+        await self.stop(0.5)
+        for url in set(self.urls.values()):
+            await self._databases.drop(url)
+
+    async def _host(self, services: tuple[str, ...]) -> None:
+        from threadkeep_chassis.hosting import Host
+
+        built = [self._build(service) for service in services]
+        listen = self.addresses.get(services[0], "127.0.0.1:0")
+        host = Host(
+            built, listen=listen, peers={name: at for name, at in self.addresses.items() if name not in services}
+        )
+        self._hosts.append(host)
+        await host.start()
+        for service in services:
+            self.addresses[service] = host.address
+
+    def _build(self, service: str) -> Any:
+        build = importlib.import_module(f"threadkeep_{service}.server").build
+        kind = get_type_hints(build)["settings"]
+        more = dict(self._settings.get(service, {}))
+        unknown = set(more) - set(kind.model_fields)
+        assert not unknown, f"{service} has no settings named {sorted(unknown)}"
+        return build(kind(database_url=self.urls[service], **more))
+
+    async def _prepare_databases(self) -> None:
+        if self.backend == "postgres":
+            url = await self._databases.migrated("suite", migrate_all)
+            self.urls = dict.fromkeys(SERVICES, url)
+        elif self.backend == "sqlite":
+            folder = self._databases.folder()
+            self.urls = {service: f"sqlite:///{folder / service}.db" for service in SERVICES}
+            for service, url in self.urls.items():
+                await migrate_one(url, service)
+        else:
+            self.urls = dict.fromkeys(SERVICES, "memory:")
+
+
+async def migrate_one(url: str, service: str) -> None:
+    """Brings one service's schema to head, as `threadkeepd migrate` does."""
+    from threadkeep_chassis.migrations import MigrationSet, migrate
+
+    await migrate(url, MigrationSet(service, f"threadkeep_{service}"))
+
+
+async def migrate_all(url: str) -> None:
+    """Brings all four schemas of one PostgreSQL database to head."""
+    for service in SERVICES:
+        await migrate_one(url, service)
