@@ -4,6 +4,8 @@ The list of rules is tests/architecture/rules.txt. A rule without a test shows a
 is an error.
 """
 
+import contextlib
+import io
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -41,9 +43,11 @@ def collect() -> dict[str, list[str]]:
         RuntimeError: pytest could not collect the tests.
     """
     collector = RuleCollector()
-    code = pytest.main(["--collect-only", "-qq", "-p", "no:terminal", "-p", "no:cacheprovider"], plugins=[collector])
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider"], plugins=[collector])
     if code != pytest.ExitCode.OK:
-        raise RuntimeError(f"pytest could not collect the tests ({code}); run pytest --collect-only")
+        raise RuntimeError(f"pytest could not collect the tests:\n{said.getvalue()}")
     return {rule: list(tests) for rule, tests in collector.tests.items()}
 
 
