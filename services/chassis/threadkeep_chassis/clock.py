@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-UTC = timezone.utc
+UTC = UTC
 
 
 class Clock(Protocol):

@@ -48,7 +48,7 @@ class CursorCodec:
         self._key = tokens.derive_key(secret, f"cursor:{kind}")
 
     def encode(self, positions: Sequence[int], incarnation: str = "", subject: str = "") -> bytes:
-        """The opaque form: 12 bytes of signature, then kind, incarnation, subject and the integers (1 byte if small)."""
+        """The opaque form: 12 bytes of signature, kind, incarnation, subject and the integers (1 byte if small)."""
         body = bytearray((_VERSION,))
         for text in (self._kind, incarnation, subject):
             content = text.encode()

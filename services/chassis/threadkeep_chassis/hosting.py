@@ -263,7 +263,7 @@ def _with_port(listen: str, port: int) -> str:
 
 
 async def serve_until_signalled(host: Host, *, on_started: Callable[[Host], None] | None = None) -> None:
-    """Starts the host, waits for SIGTERM or SIGINT, and stops it gracefully. A second signal ends the process at once."""
+    """Starts the host, and stops it gracefully at SIGTERM or SIGINT. A second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class IdFactory:
-    """Makes UUIDv7 ids. Successive ids of one factory sort strictly upwards, also when the clock stands or goes back."""
+    """Makes UUIDv7 ids. Those of one factory sort strictly upwards, also when the clock stands or goes back."""
 
     def __init__(
         self,

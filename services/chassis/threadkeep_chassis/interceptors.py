@@ -156,7 +156,7 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
         """Everything around a handler: context, rules, metrics, span, log line, and the answer to an error."""
         started = time.perf_counter()
         seconds, open_calls, _ = self._metrics.method(method)
-        metadata = {key: value for key, value in context.invocation_metadata() or ()}
+        metadata = dict(context.invocation_metadata() or ())
         span, trace_context = self._tracing.start(method, metadata)
         remaining = context.time_remaining()
         call = Call(
@@ -170,7 +170,6 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
         code = "OK"
         open_calls.inc()
         try:
-            # Inside a generator a span can't be made current with a context manager: each step may run elsewhere.
             if rule is not None:
                 _identify(call, rule)
             enter_call(call)

@@ -44,7 +44,7 @@ def fault_facts(error: BaseException) -> dict[str, Any]:
 
 
 def _chain(error: BaseException) -> str:
-    names = []
+    names: list[str] = []
     current: BaseException | None = error
     while current is not None and len(names) < 6:
         names.append(type(current).__name__)

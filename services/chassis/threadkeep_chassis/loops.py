@@ -30,7 +30,7 @@ class Loops:
         """Set when the loops shall come to their end; long-running work looks at it between two steps."""
 
     def add(self, name: str, work: Work) -> None:
-        """Adds work that runs until `stopping` is set. If it fails or returns early, it is started again, with backoff."""
+        """Adds work that runs until `stopping` is set. If it fails or returns, it is started again, with backoff."""
         self._works.append((name, work))
 
     def every(self, name: str, seconds: float, work: Work) -> None:
@@ -39,7 +39,7 @@ class Loops:
         async def repeat() -> None:
             while not self.stopping.is_set():
                 await work()
-                await self.pause(seconds * random.uniform(0.9, 1.1))  # noqa: S311 - jitter
+                await self.pause(seconds * random.uniform(0.9, 1.1))
 
         self.add(name, repeat)
 
@@ -103,5 +103,5 @@ class Loops:
                 return
             if asyncio.get_running_loop().time() - started > 30:
                 delay = 0.1
-            await self.pause(delay * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            await self.pause(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, 5.0)

@@ -141,7 +141,8 @@ async def check_version(database: Database, migrations: MigrationSet) -> str:
         )
     if known.index(revision) < known.index(oldest):
         raise SchemaOutOfRange(
-            f"the {service} schema is at {revision}, this version needs {oldest} to {known[-1]}: run `threadkeepd migrate`"
+            f"the {service} schema is at {revision}, this version needs {oldest} to {known[-1]}: "
+            "run `threadkeepd migrate`"
         )
     return revision
 
@@ -244,7 +245,7 @@ async def _create_schema(driver: Any, schema: str) -> None:
         await driver.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
 
 
-# -- the upgrade itself, synchronous as Alembic is -----------------------------------------------------------------------
+# -- the upgrade itself, synchronous as Alembic is ---------------------------------------------------------------------
 
 
 def _upgrade(sync: SyncConnection, migrations: MigrationSet, target: str, schema: str | None) -> MigrationReport:
@@ -272,7 +273,7 @@ def _upgrade(sync: SyncConnection, migrations: MigrationSet, target: str, schema
         _write_history(sync, step.up_revision_id)
 
     def steps(revision: Any, _: MigrationContext) -> Any:
-        return script._upgrade_revs(target, revision)  # noqa: SLF001 - what Alembic's own env.py template calls
+        return script._upgrade_revs(target, revision)
 
     context = MigrationContext.configure(
         sync,
@@ -303,7 +304,7 @@ def _end(sync: SyncConnection) -> None:
 def _current(sync: SyncConnection, schema: str | None) -> str | None:
     if not sa.inspect(sync).has_table(VERSION_TABLE, schema=schema):
         return None
-    value = sync.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+    value = sync.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
     return None if value is None else str(value)
 
 
@@ -319,7 +320,7 @@ def _ensure_history(sync: SyncConnection) -> None:
 def _write_history(sync: SyncConnection, revision: str) -> None:
     sync.execute(
         sa.text(
-            f"INSERT INTO {HISTORY_TABLE} (revision, position) "  # noqa: S608 - a constant
+            f"INSERT INTO {HISTORY_TABLE} (revision, position) "
             f"SELECT :revision, COUNT(*) + 1 FROM {HISTORY_TABLE} ON CONFLICT (revision) DO NOTHING"
         ),
         {"revision": revision},
@@ -328,9 +329,9 @@ def _write_history(sync: SyncConnection, revision: str) -> None:
 
 def _stamp(sync: SyncConnection, revision: str, schema: str | None) -> None:
     context = MigrationContext.configure(sync, opts={"version_table": VERSION_TABLE})
-    context._ensure_version_table()  # noqa: SLF001 - Alembic has no public name for it
-    sync.execute(sa.text(f"DELETE FROM {VERSION_TABLE}"))  # noqa: S608 - a constant
-    sync.execute(sa.text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:revision)"), {"revision": revision})  # noqa: S608
+    context._ensure_version_table()
+    sync.execute(sa.text(f"DELETE FROM {VERSION_TABLE}"))
+    sync.execute(sa.text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:revision)"), {"revision": revision})
 
 
 def _recognise(sync: SyncConnection, migrations: MigrationSet, schema: str | None) -> str | None:
@@ -345,7 +346,7 @@ def _recognise(sync: SyncConnection, migrations: MigrationSet, schema: str | Non
     known = migrations.revisions()
     if inspector.has_table(HISTORY_TABLE, schema=schema):
         revision = sync.execute(
-            sa.text(f"SELECT revision FROM {HISTORY_TABLE} ORDER BY position DESC LIMIT 1")  # noqa: S608
+            sa.text(f"SELECT revision FROM {HISTORY_TABLE} ORDER BY position DESC LIMIT 1")
         ).scalar()
         if revision in known:
             return str(revision)

@@ -84,7 +84,7 @@ def _request_id_path(method: MethodDescriptor) -> tuple[str, ...] | None:
     if "request_id" in message.fields_by_name:
         return ("request_id",)
     for field in message.fields:
-        if field.message_type is not None and not field.is_repeated:
-            if "request_id" in field.message_type.fields_by_name:
-                return (field.name, "request_id")
+        inner = field.message_type
+        if inner is not None and not field.is_repeated and "request_id" in inner.fields_by_name:
+            return (field.name, "request_id")
     return None

@@ -48,7 +48,7 @@ class Scope:
 
     @cached_property
     def key(self) -> str:
-        """The scope key: SHA-256, hexadecimal, of the canonical form. The only form that logs and rows of others see."""
+        """The scope key: SHA-256, hexadecimal, of the canonical form. The only form of a scope that logs see."""
         return sha256_hex(self.canonical)
 
     @property

@@ -31,7 +31,7 @@ class ServerInfo(server_info_service_pb2_grpc.ServerInfoServiceServicer):
     def __init__(self, services: Sequence[Service]) -> None:
         self._services = services
 
-    async def GetServerInfo(  # noqa: N802 - the generated name
+    async def GetServerInfo(
         self, request: server_info_service_pb2.GetServerInfoRequest, context: grpc.aio.ServicerContext
     ) -> server_info_service_pb2.GetServerInfoResponse:
         """Services, version, backend, limits in force (the smallest where services differ), capabilities."""

@@ -135,7 +135,7 @@ class LocalSignals:
 def signals_for(database: Database, *, direct_url: str | None = None, poll_seconds: float = 2.0) -> Signals:
     """The signals that fit the database: LISTEN/NOTIFY on PostgreSQL, in-process elsewhere.
 
-    `direct_url` leads to PostgreSQL itself where the database address leads to a transaction pooler, which can't LISTEN.
+    `direct_url` leads to PostgreSQL itself, where the database address leads to a pooler, through which nobody listens.
     """
     if database.postgres is None:
         return LocalSignals(poll_seconds=poll_seconds)

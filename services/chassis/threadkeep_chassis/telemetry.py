@@ -93,11 +93,13 @@ class Tracing:
 
 
 def configure_tracing(service_name: str) -> None:
-    """Installs the OpenTelemetry SDK with an OTLP exporter if OTEL_EXPORTER_OTLP_ENDPOINT is set and it is installed."""
+    """Installs the OpenTelemetry SDK with an OTLP exporter, if OTEL_EXPORTER_OTLP_ENDPOINT is set."""
     if not os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
         return
     try:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # type: ignore[import-not-found, unused-ignore]
+            OTLPSpanExporter,
+        )
     except ImportError as error:
         raise RuntimeError(
             "OTEL_EXPORTER_OTLP_ENDPOINT is set, but opentelemetry-exporter-otlp-proto-grpc is not installed"

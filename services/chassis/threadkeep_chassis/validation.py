@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -37,7 +37,7 @@ class Validator:
     def check(self, message: Message) -> None:
         """Raises FieldInvalid with every violation (up to 16), each with its path such as `ops[2].checkpoint_id`."""
         violations: Violations = []
-        for check in self._plan(message.DESCRIPTOR):
+        for check in self._plan(_descriptor(message)):
             check(message, "", violations)
         if violations:
             raise _error(violations)
@@ -51,7 +51,7 @@ class Validator:
                 found = getattr(found, name)
             if not found:
                 violations.append((".".join(rule.request_id_path), "is required: every mutation names its request"))
-        for check in self._plan(message.DESCRIPTOR):
+        for check in self._plan(_descriptor(message)):
             check(message, "", violations)
         if violations:
             raise _error(violations)
@@ -114,7 +114,7 @@ def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
 
     if field.is_repeated:
         is_map = _is_map(field)
-        checks_text = _is_text(field.message_type.fields_by_name["value"]) if is_map else _is_text(field)
+        checks_text = _is_text(_map_value(field) if is_map else field)
 
         def check_many(message: Message, path: str, violations: Violations) -> None:
             values = getattr(message, name)
@@ -221,17 +221,25 @@ def _reaches_rules(descriptor: Descriptor, seen: set[str]) -> bool:
 
 def _message_type(field: FieldDescriptor) -> Descriptor | None:
     if _is_map(field):
-        inner: Descriptor | None = field.message_type.fields_by_name["value"].message_type
-        return inner
-    return field.message_type  # type: ignore[no-any-return]
+        return _map_value(field).message_type
+    return field.message_type
 
 
 def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
+def _map_value(field: FieldDescriptor) -> FieldDescriptor:
+    assert field.message_type is not None
+    return field.message_type.fields_by_name["value"]
+
+
 def _is_text(field: FieldDescriptor) -> bool:
     return field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+
+def _descriptor(message: Message) -> Descriptor:
+    return cast(Descriptor, message.DESCRIPTOR)
 
 
 def _unit(value: Any) -> str:

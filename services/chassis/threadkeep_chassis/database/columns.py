@@ -6,7 +6,7 @@ keeps values exactly, `JsonDocument` can be filtered on, `Bytes` are bytes.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,21 +16,21 @@ from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from threadkeep_chassis.canonical import canonical_text, exact_text, parse_json
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def Key() -> TypeEngine[str]:  # noqa: N802 (reads as a type)
+def Key() -> TypeEngine[str]:
     """Text that is compared and sorted by code point on every backend: ids, names, keys. COLLATE "C" on PostgreSQL."""
     return sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
 
 
-def Bytes() -> TypeEngine[bytes]:  # noqa: N802
+def Bytes() -> TypeEngine[bytes]:
     """Bytes: bytea, or BLOB."""
     return sa.LargeBinary()
 
 
-def BigSerialId() -> TypeEngine[int]:  # noqa: N802
+def BigSerialId() -> TypeEngine[int]:
     """A 64-bit integer that SQLite accepts as an autoincrementing primary key. Never an order (X10)."""
     return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
@@ -62,7 +62,7 @@ class UtcTimestamp(TypeDecorator[datetime]):
         if value is None:
             return None
         if isinstance(value, datetime):
-            return value.astimezone(timezone.utc)
+            return value.astimezone(UTC)
         return from_microseconds(value)
 
 

@@ -7,6 +7,7 @@ connections are told apart: `retrying` replays what is safe, and a caller learns
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,7 +48,7 @@ class _Pool:
             raise DatabaseUnavailable("The database is closed.")
         try:
             await asyncio.wait_for(self._free.acquire(), self._timeout)
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             raise DatabaseUnavailable(
                 f"All {self._size} database sessions were busy for {self._timeout:g} s; retry."
             ) from error
@@ -247,7 +248,7 @@ class Database:
                     raise
                 if attempt == self.settings.retries:
                     raise Contention() from error
-            await asyncio.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))  # noqa: S311 - jitter
+            await asyncio.sleep(random.uniform(0, min(0.5, 0.005 * 2**attempt)))
         raise Contention()
 
     async def dedicated(self) -> Writer:
@@ -256,7 +257,7 @@ class Database:
         self._dedicated.add(writer)
         return writer
 
-    # -- inside ---------------------------------------------------------------------------------------------------------
+    # -- inside --------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _holding(self, pool: _Pool) -> AsyncIterator[_Hold]:
@@ -271,11 +272,9 @@ class Database:
             yield hold
         finally:
             if token is not None:
-                try:
+                # ValueError: a generator closed from another task; its context dies with it.
+                with contextlib.suppress(ValueError):
                     _HELD.reset(token)
-                except ValueError:
-                    # A generator closed from another task; its context dies with it.
-                    pass
             await finish(pool.give_back(hold.session))
 
     async def _begin(self, pool: _Pool, hold: _Hold, *, write: bool, snapshot: bool) -> Session:
@@ -293,7 +292,7 @@ class Database:
                     await roll_back(session)
                     raise
             await session.close()
-            hold.session = await pool._connect()  # noqa: SLF001 - one mechanism in two classes
+            hold.session = await pool._connect()
         raise DatabaseUnavailable()
 
     async def _ping_if_idle(self, session: Session) -> None:
@@ -312,7 +311,7 @@ class _Hold:
 
 
 class _Reading(Connection):
-    """A read without a transaction: every statement stands alone, so a lost connection is replaced and it runs again."""
+    """A read without a transaction: each statement stands alone, and runs again if it finds its connection lost."""
 
     def __init__(self, database: Database, pool: _Pool, hold: _Hold) -> None:
         super().__init__(hold.session, database.backend, writable=False)
@@ -335,7 +334,7 @@ class _Reading(Connection):
                 if not faults.is_connection_lost(error):
                     raise
             await self._session.close()
-            self._hold.session = self._session = await self._pool._connect()  # noqa: SLF001
+            self._hold.session = self._session = await self._pool._connect()
         return await work()
 
 
@@ -360,7 +359,7 @@ class Writer:
             return
         session = await self._begun(postgres)
         try:
-            async with database._transaction(session) as connection:  # noqa: SLF001 - the two share one mechanism
+            async with database._transaction(session) as connection:
                 yield connection
         finally:
             session.last_used = asyncio.get_running_loop().time()
@@ -384,7 +383,7 @@ class Writer:
 
     async def close(self) -> None:
         """Closes the session."""
-        self._database._dedicated.discard(self)  # noqa: SLF001
+        self._database._dedicated.discard(self)
         if self._session is not None:
             await self._session.close()
             self._session = None

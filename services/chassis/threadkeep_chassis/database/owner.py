@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import socket
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 
@@ -42,7 +42,7 @@ class OwnerLock:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "purpose": purpose,
-            "since": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         os.ftruncate(handle, 0)
         os.pwrite(handle, (json.dumps(facts) + "\n").encode(), 0)

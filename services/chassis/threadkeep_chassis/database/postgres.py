@@ -131,7 +131,7 @@ class PostgresBackend:
                 status = await asyncio.wait_for(
                     finish(self._ask(session, xid)), max(0.1, deadline - asyncio.get_running_loop().time())
                 )
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.TimeoutError):
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 status = None
             if status == "committed":
                 return

@@ -88,7 +88,7 @@ class Session:
             if not self.connection.invalidated:
                 await self.connection.invalidate()
             await self.connection.close()
-        except Exception:  # noqa: S110 - the connection is being thrown away; its last words have no reader
+        except Exception:
             pass
 
 

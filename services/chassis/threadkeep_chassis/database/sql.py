@@ -69,7 +69,7 @@ def contains_text(column: ColumnElement[str], text: str) -> ColumnElement[bool]:
     return position_of(column, text) > 0
 
 
-class position_of(FunctionElement[int]):  # noqa: N801 (reads as a SQL function)
+class position_of(FunctionElement[int]):
     """1-based position of a text in another, 0 if absent."""
 
     type = sa.Integer()
@@ -87,8 +87,8 @@ def _position_pg(element: position_of, compiler: SQLCompiler, **kw: Any) -> str:
     return f"strpos({compiler.process(element.clauses, **kw)})"
 
 
-class database_now(FunctionElement[Any]):  # noqa: N801
-    """The database's time. On PostgreSQL the statement's: taken after its locks were waited for by earlier statements."""
+class database_now(FunctionElement[Any]):
+    """The database's time. On PostgreSQL the statement's: later than the waits for locks of earlier statements."""
 
     type: TypeEngine[Any] = UtcTimestamp()
     name = "database_now"
@@ -105,7 +105,7 @@ def _now_pg(element: database_now, compiler: SQLCompiler, **kw: Any) -> str:
     return "statement_timestamp()"
 
 
-class database_now_plus(FunctionElement[Any]):  # noqa: N801
+class database_now_plus(FunctionElement[Any]):
     """The database's time plus a number of seconds (a bound value or a column; fractions allowed)."""
 
     type: TypeEngine[Any] = UtcTimestamp()
@@ -124,7 +124,7 @@ def _plus_pg(element: database_now_plus, compiler: SQLCompiler, **kw: Any) -> st
     return f"(statement_timestamp() + make_interval(secs => CAST({compiler.process(element.clauses, **kw)} AS float8)))"
 
 
-class transaction_id(FunctionElement[str]):  # noqa: N801
+class transaction_id(FunctionElement[str]):
     """The transaction's id as text, for `Connection.note_transaction_id`; empty on SQLite, which needs none.
 
     A statement that the transaction runs anyway may return it and so save the round trip before COMMIT.
@@ -150,7 +150,7 @@ def json_text_at(column: ColumnElement[Any], key: str) -> ColumnElement[str]:
     return json_at(column, key)
 
 
-class json_at(FunctionElement[str]):  # noqa: N801
+class json_at(FunctionElement[str]):
     """`document ->> key` on both dialects."""
 
     type = sa.Text()
