@@ -1,0 +1,183 @@
+"""Today's tables of the projection (P1 to P4); `migrations/` says how they came to be.
+
+All of it can be dropped and built anew from the runtime's log. Rows are keyed by the scope first. What is only shown, or
+may hold any character, lies in JSON columns; what is filtered or sorted by has columns of its own.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from threadkeep_chassis.database import Bytes, JsonText, Key, UtcTimestamp
+from threadkeep_chassis.meta import meta_table
+from threadkeep_chassis.receipts import receipts_table
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_by_%(column_0_N_name)s",
+        "uq": "%(table_name)s_one_%(column_0_N_name)s",
+        "ck": "%(table_name)s_%(constraint_name)s",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+meta = meta_table(metadata)
+receipts = receipts_table(metadata)
+
+
+def _usage() -> list[sa.Column[int]]:
+    """Tokens that messages took, those since taken out of the conversation included."""
+    return [
+        sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text("0"))
+        for name in ("input_tokens", "output_tokens", "total_tokens")
+    ]
+
+
+# The shares of the event space, of which there is one: how far it is followed, and by whom. A transaction that applies
+# events updates this row first, so that rows and cursor move together and no two replicas apply at once (P1).
+shares = sa.Table(
+    "shares",
+    metadata,
+    sa.Column("share", sa.SmallInteger, primary_key=True, autoincrement=False),
+    # The runtime's cursor, as it gave it. Empty before the first event.
+    sa.Column("cursor", Bytes(), nullable=False),
+    sa.Column("applied_count", sa.BigInteger, nullable=False),
+    sa.Column("apply_time", UtcTimestamp()),
+    # The replica that follows. Empty: nobody.
+    sa.Column("owner", Key(), nullable=False),
+    # Grows with every lease of the share.
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("lease_expire_time", UtcTimestamp()),
+)
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    # What cursors of the session's feed call it.
+    sa.Column("subject", Key(), nullable=False),
+    sa.Column("title", JsonText(), nullable=False),
+    sa.Column("agent_name", Key(), nullable=False),
+    sa.Column("metadata", JsonText(), nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("message_count", sa.BigInteger, nullable=False),
+    sa.Column("task_count", sa.BigInteger, nullable=False),
+    sa.Column("run_count", sa.BigInteger, nullable=False),
+    sa.Column("input_count", sa.BigInteger, nullable=False),
+    *_usage(),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("update_time", UtcTimestamp(), nullable=False),
+    # Sequence of the last event that is in the session's rows: no event is applied to them twice.
+    sa.Column("event_sequence", sa.BigInteger, nullable=False),
+    sa.Index(None, "scope_key", "create_time", "session_id"),
+    sa.Index(None, "scope_key", "agent_name", "create_time", "session_id"),
+    sa.Index(None, "scope_key", "subject"),
+)
+
+tasks = sa.Table(
+    "tasks",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("task_id", Key(), primary_key=True),
+    sa.Column("session_id", Key(), nullable=False),
+    sa.Column("agent_name", Key(), nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("run_id", Key(), nullable=False),
+    sa.Column("metadata", JsonText(), nullable=False),
+    # [code, message]
+    sa.Column("failure", JsonText()),
+    sa.Column("ticket_count", sa.BigInteger, nullable=False),
+    *_usage(),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("update_time", UtcTimestamp(), nullable=False),
+    sa.Column("end_time", UtcTimestamp()),
+    sa.Index(None, "scope_key", "create_time", "task_id"),
+    sa.Index(None, "scope_key", "session_id", "create_time", "task_id"),
+    sa.Index(None, "scope_key", "agent_name", "create_time", "task_id"),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("run_id", Key(), primary_key=True),
+    sa.Column("task_id", Key(), nullable=False),
+    sa.Column("session_id", Key(), nullable=False),
+    sa.Column("agent_name", Key(), nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("cause", sa.Text, nullable=False),
+    sa.Column("lease_count", sa.BigInteger, nullable=False),
+    sa.Column("step_count", sa.BigInteger, nullable=False),
+    *_usage(),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("start_time", UtcTimestamp()),
+    sa.Column("end_time", UtcTimestamp()),
+    sa.Index(None, "scope_key", "create_time", "run_id"),
+    sa.Index(None, "scope_key", "session_id", "create_time", "run_id"),
+    sa.Index(None, "scope_key", "task_id", "create_time", "run_id"),
+    sa.Index(None, "scope_key", "agent_name", "create_time", "run_id"),
+)
+
+# The metadata entries of sessions and tasks, to filter by. An entry stands here as a digest of key and value: values can
+# be longer than an index takes, and hold characters that a text column refuses.
+session_entries = sa.Table(
+    "session_entries",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    sa.Column("entry", Key(), primary_key=True),
+    sa.Index(None, "scope_key", "entry", "session_id"),
+)
+
+task_entries = sa.Table(
+    "task_entries",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("task_id", Key(), primary_key=True),
+    sa.Column("entry", Key(), primary_key=True),
+    sa.Column("session_id", Key(), nullable=False),
+    sa.Index(None, "scope_key", "entry", "task_id"),
+    sa.Index(None, "scope_key", "session_id"),
+)
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    sa.Column("message_id", Key(), primary_key=True),
+    # Place in the conversation: dense from 1. NULL once it was taken out; such a row says nothing any more.
+    sa.Column("position", sa.BigInteger),
+    # SHA-256 of the content.
+    sa.Column("digest", Key(), nullable=False),
+    # What it says: a domain Content as JSON.
+    sa.Column("content", JsonText()),
+    # The beginning of its text.
+    sa.Column("excerpt", JsonText()),
+    # True for an input that no checkpoint has held yet.
+    sa.Column("is_pending", sa.Boolean, nullable=False),
+    sa.Column("parent_message_id", Key()),
+    sa.Column("task_id", Key()),
+    sa.Column("run_id", Key()),
+    # NULL where the model reported none.
+    sa.Column("input_tokens", sa.BigInteger),
+    sa.Column("output_tokens", sa.BigInteger),
+    sa.Column("total_tokens", sa.BigInteger),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Index(None, "scope_key", "session_id", "position"),
+)
+
+# The inputs of tasks that are not final: what is left of a conversation when its checkpoints are deleted.
+inputs = sa.Table(
+    "inputs",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    sa.Column("message_id", Key(), primary_key=True),
+    sa.Column("ordinal", sa.BigInteger, nullable=False),
+    sa.Column("content", JsonText(), nullable=False),
+    sa.Column("task_id", Key()),
+    sa.Column("run_id", Key()),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+)
