@@ -128,7 +128,7 @@ class Checkpoints(Part):
 
     async def list(self, **filters: Any) -> AsyncIterator[Any]:
         """CheckpointTuples, newest first; the filters are those of `threadkeep._api.threads.list`."""
-        frames = self._transport.frames(threads.list(**filters), self._context)
+        frames = self._transport.listed(threads.list(**filters), self._context, self._options)
         try:
             async for frame in frames:
                 for checkpoint in frame.checkpoints:

@@ -56,8 +56,8 @@ class _Source:
             for start in range(0, len(view), CHUNK_BYTES):
                 yield bytes(view[start : start + CHUNK_BYTES])
         elif isinstance(content, str | os.PathLike):
-            with open(content, "rb") as file:
-                yield from _read(file)
+            with open(content, "rb") as opened:
+                yield from _read(opened)
         elif hasattr(content, "read"):
             file = cast(BinaryIO, content)
             if self._start is not None:

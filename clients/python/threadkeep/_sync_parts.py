@@ -127,7 +127,7 @@ class Checkpoints(Part):
 
     def list(self, **filters: Any) -> Iterator[Any]:
         """CheckpointTuples, newest first; the filters are those of `threadkeep._api.threads.list`."""
-        for frame in self._transport.frames(threads.list(**filters), self._context):
+        for frame in self._transport.listed(threads.list(**filters), self._context, self._options):
             yield from frame.checkpoints
 
 

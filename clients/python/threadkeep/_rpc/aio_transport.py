@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from threadkeep._errors import ThreadkeepError
 from threadkeep._rpc.channels import CHANNEL_OPTIONS, Targets, trace_metadata
 from threadkeep._rpc.context import CallContext, CallOptions
 from threadkeep._rpc.failures import typed_error
@@ -58,11 +59,9 @@ class AioTransport:
             else:
                 return call.take(response)
 
-    async def frames(self, call: Call[Any], context: CallContext, timeout: float | None = None) -> AsyncIterator[Any]:
+    async def frames(self, call: Call[Any], context: CallContext) -> AsyncIterator[Any]:
         """Runs a server-streaming call once; gives its responses. Closing the generator cancels the call."""
-        stream = self._bind(call.method, "unary_stream")(
-            call.request, timeout=timeout, metadata=_metadata(call, context)
-        )
+        stream = self._bind(call.method, "unary_stream")(call.request, metadata=_metadata(call, context))
         try:
             async for response in stream:
                 yield call.take(response)
@@ -70,6 +69,29 @@ class AioTransport:
             raise typed_error(error) from error
         finally:
             stream.cancel()
+
+    async def listed(self, call: Call[Any], context: CallContext, options: CallOptions) -> AsyncIterator[Any]:
+        """The same for a list: it is tried again as long as nothing of it came."""
+        deadline = time.monotonic() + options.timeout
+        attempt, began = 0, False
+        while True:
+            attempt += 1
+            frames = self.frames(call, context)
+            try:
+                async for frame in frames:
+                    began = True
+                    yield frame
+            except ThreadkeepError as failure:
+                if began or options.retry is None or not options.retry.retries(failure):
+                    raise
+                delay = options.retry.delay(attempt, failure)
+                if time.monotonic() + delay >= deadline:
+                    raise
+                await asyncio.sleep(delay)
+            else:
+                return
+            finally:
+                await frames.aclose()  # type: ignore[attr-defined]
 
     async def upload(
         self, method: Method, requests: AsyncIterable[Message], context: CallContext, timeout: float | None = None

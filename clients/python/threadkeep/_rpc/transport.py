@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from threadkeep._errors import ThreadkeepError
 from threadkeep._rpc.channels import CHANNEL_OPTIONS, Targets, trace_metadata
 from threadkeep._rpc.context import CallContext, CallOptions
 from threadkeep._rpc.failures import typed_error
@@ -49,11 +50,9 @@ class Transport:
             else:
                 return call.take(response)
 
-    def frames(self, call: Call[Any], context: CallContext, timeout: float | None = None) -> Iterator[Any]:
+    def frames(self, call: Call[Any], context: CallContext) -> Iterator[Any]:
         """Runs a server-streaming call once; gives its responses. Closing the generator cancels the call."""
-        stream = self._bind(call.method, "unary_stream")(
-            call.request, timeout=timeout, metadata=_metadata(call, context)
-        )
+        stream = self._bind(call.method, "unary_stream")(call.request, metadata=_metadata(call, context))
         try:
             for response in stream:
                 yield call.take(response)
@@ -61,6 +60,29 @@ class Transport:
             raise typed_error(error) from error
         finally:
             stream.cancel()
+
+    def listed(self, call: Call[Any], context: CallContext, options: CallOptions) -> Iterator[Any]:
+        """The same for a list: it is tried again as long as nothing of it came."""
+        deadline = time.monotonic() + options.timeout
+        attempt, began = 0, False
+        while True:
+            attempt += 1
+            frames = self.frames(call, context)
+            try:
+                for frame in frames:
+                    began = True
+                    yield frame
+            except ThreadkeepError as failure:
+                if began or options.retry is None or not options.retry.retries(failure):
+                    raise
+                delay = options.retry.delay(attempt, failure)
+                if time.monotonic() + delay >= deadline:
+                    raise
+                time.sleep(delay)
+            else:
+                return
+            finally:
+                frames.close()  # type: ignore[attr-defined]
 
     def upload(
         self, method: Method, requests: Iterable[Message], context: CallContext, timeout: float | None = None
