@@ -321,7 +321,8 @@ def _write_history(sync: SyncConnection, revision: str) -> None:
     sync.execute(
         sa.text(
             f"INSERT INTO {HISTORY_TABLE} (revision, position) "
-            f"SELECT :revision, COUNT(*) + 1 FROM {HISTORY_TABLE} ON CONFLICT (revision) DO NOTHING"
+            # WHERE tells SQLite's parser that ON begins no join condition.
+            f"SELECT :revision, COUNT(*) + 1 FROM {HISTORY_TABLE} WHERE true ON CONFLICT (revision) DO NOTHING"
         ),
         {"revision": revision},
     )
