@@ -61,6 +61,7 @@ class Decision:
     actor: Actor
     trace: Trace
     run_id: str | None = None
+    """The run that the commit belongs to."""
     thread: Thread | None = None
     thread_is_new: bool = False
     metadata_changed: bool = False
@@ -120,6 +121,8 @@ class CommitDraft:
         self._events: list[Event] = []
         self.checkpoints: CheckpointChange | None = None
         self.manifest: tuple[str, bytes] | None = None
+        self.is_of_run = True
+        """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
 
     # -- events
@@ -226,7 +229,7 @@ class CommitDraft:
             request_id=self._command.request_id,
             actor=self._command.actor,
             trace=self._command.trace,
-            run_id=None if run is None else run.run_id,
+            run_id=run.run_id if run is not None and self.is_of_run else None,
             thread=thread,
             thread_is_new=self._thread_before is None,
             metadata_changed=self.metadata_changed,

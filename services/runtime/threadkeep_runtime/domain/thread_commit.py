@@ -37,6 +37,7 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
     if command.expected_version is not None and command.expected_version != version:
         raise ThreadVersionConflict(version)
     commit = start_thread(view, command, SessionDraft(), new_id) if creates else CommitDraft(view, command, new_id)
+    commit.is_of_run = command.lease is not None
     _append_events(view, commit, command)
     if command.ops:
         _save_checkpoints(view, commit, command)
@@ -56,6 +57,7 @@ def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) ->
         return nothing(view, command)
     _check_fence(view, command.lease, touches_checkpoints=True)
     commit = CommitDraft(view, command, new_id)
+    commit.is_of_run = command.lease is not None
     thread = commit.thread
     commit.set_thread(root_checkpoint_id=None, checkpoint_floor=thread.checkpoint_top)
     commit.save(delete_all=True)
