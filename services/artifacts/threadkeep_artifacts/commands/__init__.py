@@ -1,0 +1,1 @@
+"""Use cases of the artifacts service: uploads, downloads, reads, deletes, and the sweep's steps."""

@@ -1,0 +1,73 @@
+"""Downloads: a version's content from an offset on, verified as it is read (A3). No transaction outlives a chunk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+
+from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.domain.content import ReadPlan, plan_read
+from threadkeep_artifacts.domain.errors import ArtifactNotFound
+from threadkeep_artifacts.domain.values import ArtifactVersion
+from threadkeep_artifacts.store import versions
+from threadkeep_chassis.database import Database
+from threadkeep_chassis.errors import CorruptContent, FieldInvalid
+
+
+class Downloads:
+    """Serves content."""
+
+    def __init__(self, database: Database, blobs: BlobStore) -> None:
+        self._database = database
+        self._blobs = blobs
+
+    async def open(
+        self, scope_key: str, artifact_id: str, version: int, offset: int, length: int
+    ) -> tuple[ArtifactVersion, ReadPlan]:
+        """The version (0: the latest) and what to read of it (`length` 0: to the end).
+
+        Raises ArtifactNotFound, OffsetOutOfRange, FieldInvalid.
+        """
+        for name, value in (("version", version), ("offset", offset), ("length", length)):
+            if value < 0:
+                raise FieldInvalid(name, "must not be negative")
+        async with self._database.read() as connection:
+            found = await versions.read_version_and_content(connection, scope_key, artifact_id, version)
+        if found is None:
+            raise ArtifactNotFound()
+        return found[0], plan_read(found[1], offset, length)
+
+    async def read(self, scope_key: str, version: ArtifactVersion, plan: ReadPlan) -> AsyncIterator[bytes]:
+        """Yields the bytes of the plan, at most a chunk at a time. Every chunk is verified before any of it is given.
+
+        Raises CorruptContent; ArtifactNotFound if the artifact was deleted so long ago that its content is gone.
+        """
+        content = plan.content
+        whole = hashlib.sha256()
+        for part in plan.slices():
+            chunk = await self._blobs.read_chunk(content.blob_id, part.index)
+            if chunk is None:
+                await self._check_still_there(scope_key, version)
+                raise _corrupt(content.sha256, part.index, "is missing")
+            if hashlib.sha256(chunk).digest() != content.chunk_digest(part.index):
+                raise _corrupt(content.sha256, part.index, "does not have its digest")
+            if plan.is_whole:
+                whole.update(chunk)
+            yield chunk if part.stop - part.start == len(chunk) else chunk[part.start : part.stop]
+        if plan.is_whole and whole.hexdigest() != content.sha256:
+            raise CorruptContent(
+                f"The content with SHA-256 {content.sha256} is damaged as a whole; restore it from a backup.",
+                metadata={"sha256": content.sha256},
+            )
+
+    async def _check_still_there(self, scope_key: str, version: ArtifactVersion) -> None:
+        async with self._database.read() as connection:
+            if await versions.read_version(connection, scope_key, version.artifact_id, version.version) is None:
+                raise ArtifactNotFound()
+
+
+def _corrupt(sha256: str, index: int, what: str) -> CorruptContent:
+    return CorruptContent(
+        f"The content with SHA-256 {sha256} is damaged: chunk {index} {what}; restore it from a backup.",
+        metadata={"sha256": sha256, "chunk": str(index)},
+    )

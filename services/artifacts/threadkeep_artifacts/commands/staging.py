@@ -1,0 +1,95 @@
+"""One upload's staged blob: declared, shown to be alive while the client sends, and given to the sweep unless kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.domain.errors import UploadAbandoned
+from threadkeep_artifacts.store import contents
+from threadkeep_chassis.clock import Clock
+from threadkeep_chassis.database import Connection, Database
+from threadkeep_chassis.errors import ThreadkeepError, Unavailable
+
+_log = structlog.get_logger("threadkeep.artifacts")
+
+
+class Stage:
+    """Where an upload's chunks go before they count."""
+
+    def __init__(self, database: Database, blobs: BlobStore, clock: Clock, blob_id: str, ttl_seconds: float) -> None:
+        self.blob_id = blob_id
+        self._database = database
+        self._blobs = blobs
+        self._clock = clock
+        self._touch_after = ttl_seconds / 4
+        self._touched = clock.monotonic()
+        self._lost = False
+
+    async def write(self, index: int, content: bytes) -> None:
+        """Keeps a chunk. Raises UploadAbandoned if the sweep gave the upload up."""
+        # Also here, not only in the background: after a long stop of this process the write must not come first.
+        if self._clock.monotonic() - self._touched >= self._touch_after:
+            await self.touch()
+        if self._lost:
+            raise UploadAbandoned()
+        await self._blobs.write_chunk(self.blob_id, index, content)
+
+    async def touch(self) -> None:
+        """Shows that the upload lives."""
+        asked = self._clock.monotonic()
+
+        async def work(connection: Connection) -> bool:
+            return await contents.touch_stage(connection, self.blob_id, await connection.now())
+
+        self._lost = not await self._database.retrying(work)
+        self._touched = asked
+
+    async def keep_alive(self) -> None:
+        """Touches again and again, however slow the client is, until cancelled or lost."""
+        while not self._lost:
+            await self._clock.sleep(self._touch_after)
+            try:
+                await self.touch()
+            except Unavailable as error:
+                _log.warning("staged upload not touched", reason=error.reason)
+
+
+@asynccontextmanager
+async def staging(
+    database: Database, blobs: BlobStore, clock: Clock, blob_id: str, ttl_seconds: float
+) -> AsyncIterator[Stage]:
+    """A stage for the block. What the block does not make content of (`contents.close_stage`) goes to the sweep."""
+
+    async def open_(connection: Connection) -> None:
+        await contents.open_stage(connection, blob_id, await connection.now())
+
+    async def drop(connection: Connection) -> None:
+        await contents.drop_stage(connection, blob_id, await connection.now())
+
+    async def clean_up() -> None:
+        try:
+            await database.retrying(drop)
+        except ThreadkeepError as error:
+            # The sweep finds it when its time is over.
+            _log.warning("staged upload not dropped", reason=error.reason)
+
+    await database.retrying(open_)
+    stage = Stage(database, blobs, clock, blob_id, ttl_seconds)
+    alive = asyncio.create_task(stage.keep_alive(), name="artifacts-upload-alive")
+    try:
+        yield stage
+    finally:
+        alive.cancel()
+        await asyncio.gather(alive, return_exceptions=True)
+        cleaning = asyncio.ensure_future(clean_up())
+        try:
+            await asyncio.shield(cleaning)
+        except asyncio.CancelledError:
+            # The client is gone; the clean-up is finished nevertheless.
+            await asyncio.wait([cleaning])
+            raise

@@ -1,0 +1,1 @@
+"""Background work of the artifacts service: the sweep and the purge of receipts."""

@@ -1,0 +1,96 @@
+"""The composition root of the artifacts service: settings in, a Service out."""
+
+from __future__ import annotations
+
+import grpc
+from pydantic import Field
+
+from threadkeep.artifacts.v1 import artifact_service_pb2_grpc
+from threadkeep_artifacts.blobs.database import DatabaseBlobs
+from threadkeep_artifacts.commands.artifacts import Artifacts
+from threadkeep_artifacts.commands.downloads import Downloads
+from threadkeep_artifacts.commands.sweeping import Sweep
+from threadkeep_artifacts.commands.uploads import CHUNK_BYTES, Uploads
+from threadkeep_artifacts.loops.sweep import add_loops
+from threadkeep_artifacts.service.artifact_service import ArtifactService, Rooms
+from threadkeep_chassis.clock import Clock, SystemClock
+from threadkeep_chassis.database import Database, DatabaseUrl
+from threadkeep_chassis.hosting import Service, Surroundings
+from threadkeep_chassis.limits import Limit, Limits
+from threadkeep_chassis.loops import Loops
+from threadkeep_chassis.meta import load_token_secret
+from threadkeep_chassis.migrations import MigrationSet, prepare
+from threadkeep_chassis.paging import Pager
+from threadkeep_chassis.settings import ServerSettings
+
+MIGRATIONS = MigrationSet("artifacts", "threadkeep_artifacts")
+
+LIMITS = (
+    Limit("max_chunk_bytes", CHUNK_BYTES, "Send the content in smaller chunks."),
+    Limit("max_artifact_bytes", 64 * 1024**3, "Split the content over several artifacts."),
+)
+
+
+class ArtifactsSettings(ServerSettings):
+    """What the artifacts service can be told. Durations in seconds."""
+
+    artifacts_upload_ttl_seconds: float = Field(600.0, gt=0, description="Silence after which an upload is given up.")
+    artifacts_garbage_grace_seconds: float = Field(
+        3600.0, ge=0, description="How long content is kept that no version refers to any more."
+    )
+    artifacts_sweep_interval_seconds: float = Field(60.0, gt=0, description="How often such content is looked for.")
+
+
+def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service:
+    """The artifacts service. Nothing is opened before the host starts it. Raises DatabaseUrlInvalid."""
+    time = clock or SystemClock()
+    url = DatabaseUrl.parse(settings.database_url)
+    limits = Limits(*LIMITS, values=settings.limits)
+    servicer = ArtifactService()
+    loops = Loops()
+    opened: list[Database] = []
+
+    def register(server: grpc.aio.Server) -> None:
+        artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server(servicer, server)
+
+    async def start(surroundings: Surroundings) -> None:
+        database = await Database.open(
+            url, "artifacts", settings=settings.database_settings(), clock=time, purpose="threadkeep artifacts"
+        )
+        opened.append(database)
+        await prepare(database, MIGRATIONS)
+        pager = Pager(await load_token_secret(database))
+        blobs = DatabaseBlobs(database)
+        uploads = Uploads(database, blobs, limits, time, upload_ttl_seconds=settings.artifacts_upload_ttl_seconds)
+        servicer.rooms = Rooms(database, pager, uploads, Downloads(database, blobs), Artifacts(database))
+        sweep = Sweep(
+            database,
+            blobs,
+            upload_ttl_seconds=settings.artifacts_upload_ttl_seconds,
+            garbage_grace_seconds=settings.artifacts_garbage_grace_seconds,
+        )
+        add_loops(
+            loops,
+            database,
+            sweep,
+            surroundings.registry,
+            sweep_interval_seconds=settings.artifacts_sweep_interval_seconds,
+            receipt_ttl_seconds=settings.receipt_ttl_seconds,
+        )
+        await loops.start()
+
+    async def stop() -> None:
+        await loops.stop()
+        while opened:
+            await opened.pop().close()
+
+    return Service(
+        name="artifacts",
+        grpc_services=["threadkeep.artifacts.v1.ArtifactService"],
+        register=register,
+        start=start,
+        stop=stop,
+        backend=url.backend,
+        limits=limits,
+        capabilities=["artifacts.content.database"],
+    )

@@ -1,0 +1,1 @@
+"""Servicers of the artifacts service: they parse, call a use case and render. Nothing else."""

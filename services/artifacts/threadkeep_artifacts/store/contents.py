@@ -1,0 +1,157 @@
+"""Which blob ids count: staged by uploads, referred to by versions, dropped. The bytes are the blob store's.
+
+Nothing here races, since every change of a blob's or stage's fate is one statement that compares and sets: a sweep that
+condemns an unreferenced blob and an upload that refers to it again wait for the same row, and the loser sees it (B104).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from threadkeep_artifacts.domain.values import StoredContent
+from threadkeep_artifacts.tables import blobs, staged_blobs
+from threadkeep_chassis.database import Connection, insert_or_ignore, locked_in_key_order
+
+
+async def open_stage(connection: Connection, blob_id: str, now: datetime) -> None:
+    """Declares that an upload writes this blob's chunks from now on."""
+    await connection.execute(sa.insert(staged_blobs), {"blob_id": blob_id, "state": "OPEN", "touch_time": now})
+
+
+async def touch_stage(connection: Connection, blob_id: str, now: datetime) -> bool:
+    """Shows that the upload lives. False if it was given up: nothing may be written any more."""
+    statement = sa.update(staged_blobs).where(*_open(blob_id)).values(touch_time=now).returning(staged_blobs.c.blob_id)
+    return (await connection.execute(statement)).first() is not None
+
+
+async def close_stage(connection: Connection, blob_id: str) -> bool:
+    """Ends the staging, since the chunks become content or are dropped now. False if it was given up before."""
+    statement = sa.delete(staged_blobs).where(*_open(blob_id)).returning(staged_blobs.c.blob_id)
+    return (await connection.execute(statement)).first() is not None
+
+
+async def drop_stage(connection: Connection, blob_id: str, now: datetime) -> None:
+    """Gives the staged chunks to the sweep, unless they became content or were given up."""
+    await connection.execute(sa.update(staged_blobs).where(*_open(blob_id)).values(state="DROPPED", touch_time=now))
+
+
+async def refer(connection: Connection, scope_key: str, content: StoredContent, now: datetime) -> None:
+    """Adds a reference to the scope's content of this digest. Chunks that the scope has already are dropped."""
+    kept = await _add_reference(connection, scope_key, content)
+    if kept is None:
+        row = {
+            "scope_key": scope_key,
+            "sha256": content.sha256,
+            "blob_id": content.blob_id,
+            "size": content.size,
+            "chunk_bytes": content.chunk_bytes,
+            "chunk_digests": content.chunk_digests,
+            "reference_count": 1,
+        }
+        statement = insert_or_ignore(blobs, ["scope_key", "sha256"]).values(row).returning(blobs.c.blob_id)
+        kept = (await connection.execute(statement)).scalar()
+    if kept is None:
+        # Another upload of the same content committed in between.
+        kept = await _add_reference(connection, scope_key, content)
+    if kept != content.blob_id:
+        row = {"blob_id": content.blob_id, "state": "DROPPED", "touch_time": now}
+        await connection.execute(sa.insert(staged_blobs), row)
+
+
+async def release(connection: Connection, scope_key: str, counts: Mapping[str, int], now: datetime) -> None:
+    """Takes back references: how many, by digest."""
+    if not counts:
+        return
+    # In key order, so that two deletes can't deadlock.
+    of_scope = sa.select(blobs.c.sha256).where(blobs.c.scope_key == scope_key, blobs.c.sha256.in_(list(counts)))
+    await connection.execute(locked_in_key_order(of_scope, blobs.c.sha256))
+    left = blobs.c.reference_count - sa.bindparam("count", type_=sa.BigInteger)
+    statement = (
+        sa.update(blobs)
+        .where(blobs.c.scope_key == sa.bindparam("scope"), blobs.c.sha256 == sa.bindparam("digest"))
+        .values(
+            reference_count=left,
+            unreferenced_time=sa.case(
+                (left == 0, sa.bindparam("now", type_=blobs.c.unreferenced_time.type)), else_=sa.null()
+            ),
+        )
+    )
+    for digest in sorted(counts):
+        row = {"scope": scope_key, "digest": digest, "count": counts[digest], "now": now}
+        await connection.execute(statement, row)
+
+
+async def abandon_stages(connection: Connection, silent_since: datetime, now: datetime) -> int:
+    """Gives up uploads that have not shown themselves since then; says how many."""
+    statement = (
+        sa.update(staged_blobs)
+        .where(staged_blobs.c.state == "OPEN", staged_blobs.c.touch_time < silent_since)
+        .values(state="ABANDONED", touch_time=now)
+        .returning(staged_blobs.c.blob_id)
+    )
+    return len((await connection.execute(statement)).all())
+
+
+async def condemn_blobs(connection: Connection, unreferenced_since: datetime, now: datetime, at_most: int) -> int:
+    """Gives content that nothing has referred to since then to the sweep; says how many."""
+    old = (
+        sa.select(blobs.c.blob_id)
+        .where(blobs.c.unreferenced_time < unreferenced_since)
+        .order_by(blobs.c.unreferenced_time)
+        .limit(at_most)
+    )
+    found = [row.blob_id for row in await connection.execute(old)]
+    if not found:
+        return 0
+    # The statement decides, not the look before: a reference that came in between stays.
+    condemned = (
+        sa.delete(blobs)
+        .where(blobs.c.blob_id.in_(found), blobs.c.reference_count == 0, blobs.c.unreferenced_time < unreferenced_since)
+        .returning(blobs.c.blob_id)
+    )
+    rows = [
+        {"blob_id": row.blob_id, "state": "DROPPED", "touch_time": now} for row in await connection.execute(condemned)
+    ]
+    if rows:
+        await connection.execute(sa.insert(staged_blobs), rows)
+    return len(rows)
+
+
+async def list_removable(connection: Connection, at_most: int) -> Sequence[str]:
+    """Blob ids whose chunks can go, oldest first: dropped ones before abandoned ones."""
+    found: list[str] = []
+    for state in ("DROPPED", "ABANDONED"):
+        statement = sa.select(staged_blobs.c.blob_id).where(staged_blobs.c.state == state)
+        statement = statement.order_by(staged_blobs.c.touch_time, staged_blobs.c.blob_id).limit(at_most - len(found))
+        found += [row.blob_id for row in await connection.execute(statement)]
+    return found
+
+
+async def forget_stage(connection: Connection, blob_id: str, abandoned_before: datetime) -> None:
+    """Forgets a blob id whose chunks are gone; an abandoned one only later, since its writer may wake up."""
+    statement = sa.delete(staged_blobs).where(
+        staged_blobs.c.blob_id == blob_id,
+        sa.or_(
+            staged_blobs.c.state == "DROPPED",
+            sa.and_(staged_blobs.c.state == "ABANDONED", staged_blobs.c.touch_time < abandoned_before),
+        ),
+    )
+    await connection.execute(statement)
+
+
+def _open(blob_id: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return staged_blobs.c.blob_id == blob_id, staged_blobs.c.state == "OPEN"
+
+
+async def _add_reference(connection: Connection, scope_key: str, content: StoredContent) -> str | None:
+    statement = (
+        sa.update(blobs)
+        .where(blobs.c.scope_key == scope_key, blobs.c.sha256 == content.sha256)
+        .values(reference_count=blobs.c.reference_count + 1, unreferenced_time=None)
+        .returning(blobs.c.blob_id)
+    )
+    kept: str | None = (await connection.execute(statement)).scalar()
+    return kept

@@ -1,0 +1,131 @@
+"""Today's tables of the artifacts service (A1 to A3, A5); `migrations/` says how they came to be.
+
+Rows of artifacts and versions are keyed by the scope first. Content lies apart from them, so that lists read none (A5).
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from threadkeep_chassis.database import Bytes, JsonText, Key, UtcTimestamp
+from threadkeep_chassis.meta import meta_table
+from threadkeep_chassis.receipts import receipts_table
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_by_%(column_0_N_name)s",
+        "uq": "%(table_name)s_one_%(column_0_N_name)s",
+        "ck": "%(table_name)s_%(constraint_name)s",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+meta = meta_table(metadata)
+receipts = receipts_table(metadata)
+
+# One row per scope that has artifacts: where the order of its lists comes from.
+scopes = sa.Table(
+    "scopes",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    # The place in lists that was given last.
+    sa.Column("last_list_number", sa.BigInteger, nullable=False),
+)
+
+# An artifact, with what its latest version says, to filter by. A deleted one keeps its row, so that its id stays taken.
+artifacts = sa.Table(
+    "artifacts",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("artifact_id", Key(), primary_key=True),
+    sa.Column("latest_version", sa.BigInteger, nullable=False),
+    # Place in lists: grows with each new artifact of the scope. NULL once deleted, and so are the columns to filter by.
+    sa.Column("list_number", sa.BigInteger),
+    sa.Column("name", Key()),
+    sa.Column("type", Key()),
+    sa.Column("session_id", Key()),
+    sa.Column("run_id", Key()),
+    sa.Column("checkpoint_id", Key()),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("delete_time", UtcTimestamp()),
+    sa.Index(None, "scope_key", "list_number"),
+    sa.Index(None, "scope_key", "name", "list_number"),
+    sa.Index(None, "scope_key", "type", "list_number"),
+    sa.Index(None, "scope_key", "session_id", "list_number"),
+    sa.Index(None, "scope_key", "run_id", "list_number"),
+    sa.Index(None, "scope_key", "checkpoint_id", "list_number"),
+)
+
+# The labels of each artifact's latest version, one by one, to filter by.
+artifact_labels = sa.Table(
+    "artifact_labels",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("artifact_id", Key(), primary_key=True),
+    sa.Column("key", Key(), primary_key=True),
+    sa.Column("value", Key(), nullable=False),
+    # The artifact's, so that a list filtered by label reads in order.
+    sa.Column("list_number", sa.BigInteger, nullable=False),
+    sa.Index(None, "scope_key", "key", "value", "list_number"),
+)
+
+versions = sa.Table(
+    "versions",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("artifact_id", Key(), primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True),
+    sa.Column("name", Key(), nullable=False),
+    sa.Column("type", Key(), nullable=False),
+    sa.Column("media_type", sa.Text, nullable=False),
+    sa.Column("labels", JsonText(), nullable=False),
+    sa.Column("session_id", Key()),
+    sa.Column("task_id", Key()),
+    sa.Column("run_id", Key()),
+    sa.Column("checkpoint_id", Key()),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    # Which of the scope's blobs is the content.
+    sa.Column("sha256", Key(), nullable=False),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+)
+
+# Content, stored once per scope. `blob_id` names its chunks in the blob store.
+blobs = sa.Table(
+    "blobs",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("sha256", Key(), primary_key=True),
+    sa.Column("blob_id", Key(), nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("chunk_bytes", sa.BigInteger, nullable=False),
+    # SHA-256 of each chunk, 32 bytes each.
+    sa.Column("chunk_digests", Bytes(), nullable=False),
+    # How many versions refer to it. Changed only by the statements that make or delete versions.
+    sa.Column("reference_count", sa.BigInteger, nullable=False),
+    # Since when nothing refers to it. NULL while something does.
+    sa.Column("unreferenced_time", UtcTimestamp()),
+    sa.UniqueConstraint("blob_id"),
+    sa.Index(None, "unreferenced_time"),
+)
+
+# Blob ids whose chunks are no content. OPEN: an upload writes them. ABANDONED: an upload wrote them, and may wake up
+# late. DROPPED: nobody writes them any more. The sweep removes the chunks of the latter two.
+staged_blobs = sa.Table(
+    "staged_blobs",
+    metadata,
+    sa.Column("blob_id", Key(), primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    # OPEN: when the upload last showed that it lives. Else: when it came into this state.
+    sa.Column("touch_time", UtcTimestamp(), nullable=False),
+    sa.CheckConstraint("state IN ('OPEN', 'ABANDONED', 'DROPPED')", name="state_known"),
+    sa.Index(None, "state", "touch_time"),
+)
+
+# The blob store that lies in the database: chunks by their blob.
+blob_chunks = sa.Table(
+    "blob_chunks",
+    metadata,
+    sa.Column("blob_id", Key(), primary_key=True),
+    sa.Column("chunk_index", sa.BigInteger, primary_key=True),
+    sa.Column("content", Bytes(), nullable=False),
+)
