@@ -16,7 +16,7 @@ import pytest
 from tests.support.databases import BACKENDS, Databases
 from tests.support.postgres import Postgres
 from tests.support.processes import Processes
-from tests.support.suite import TOPOLOGIES, Suite
+from tests.support.suite import SERVICES, TOPOLOGIES, Suite
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -53,17 +53,21 @@ async def suite(
 ) -> AsyncIterator[Suite]:
     """A running suite with a database of its own; it may be restarted, and broken.
 
-    `@pytest.mark.suite(settings={"runtime": {...}})` gives its services other settings.
+    `@pytest.mark.suite(settings={"runtime": {...}})` gives its services other settings, `services=["artifacts"]` starts
+    only some of them.
     """
-    marker = request.node.get_closest_marker("suite")
-    running = await Suite.start(databases, *backend_and_topology, marker.kwargs.get("settings") if marker else None)
+    wanted = _wanted(request)
+    running = await Suite.start(
+        databases, *backend_and_topology, wanted.get("settings"), wanted.get("services", SERVICES)
+    )
     yield running
     await running.close()
 
 
 @pytest.fixture(scope="session")
-async def _shared_suites(databases: Databases) -> AsyncIterator[dict[tuple[str, str], Suite]]:
-    suites: dict[tuple[str, str], Suite] = {}
+async def shared_suites(databases: Databases) -> AsyncIterator[dict[tuple[object, ...], Suite]]:
+    """The suites that `shared_suite` has started, by backend, topology and services; they end before their databases."""
+    suites: dict[tuple[object, ...], Suite] = {}
     yield suites
     for running in suites.values():
         await running.close()
@@ -71,12 +75,22 @@ async def _shared_suites(databases: Databases) -> AsyncIterator[dict[tuple[str, 
 
 @pytest.fixture
 async def shared_suite(
-    _shared_suites: dict[tuple[str, str], Suite], databases: Databases, backend_and_topology: tuple[str, str]
+    request: pytest.FixtureRequest,
+    shared_suites: dict[tuple[object, ...], Suite],
+    databases: Databases,
+    backend_and_topology: tuple[str, str],
 ) -> Suite:
     """A running suite that other tests use as well: work in a scope of your own, and leave it as it is."""
-    if backend_and_topology not in _shared_suites:
-        _shared_suites[backend_and_topology] = await Suite.start(databases, *backend_and_topology)
-    return _shared_suites[backend_and_topology]
+    services = tuple(_wanted(request).get("services", SERVICES))
+    key = (*backend_and_topology, *services)
+    if key not in shared_suites:
+        shared_suites[key] = await Suite.start(databases, *backend_and_topology, services=services)
+    return shared_suites[key]
+
+
+def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
+    marker = request.node.get_closest_marker("suite")
+    return dict(marker.kwargs) if marker else {}
 
 
 @pytest.fixture

@@ -163,14 +163,14 @@ async def test_a_mutation_sent_again_gives_the_first_answer(shared_suite: Suite,
     first = await send(world, rpc, frames)
     assert first.code == grpc.StatusCode.OK, first
     assert not first.is_replay
-    count = await world.event_count()
+    count = await world.effect_count(rpc.service)
 
     again = await send(world, rpc, frames)
     assert again.is_replay
     assert [without_replay_mark(frame) for frame in again.frames] == [
         without_replay_mark(frame) for frame in first.frames
     ]
-    assert await world.event_count() == count, "a replay commits nothing"
+    assert await world.effect_count(rpc.service) == count, "a replay commits nothing"
 
 
 @pytest.mark.rule("X3")
@@ -179,14 +179,14 @@ async def test_a_request_id_is_not_used_for_another_request(shared_suite: Suite,
     world = World(shared_suite)
     frames = await example(rpc.name).make(world)
     assert (await send(world, rpc, frames)).code == grpc.StatusCode.OK
-    count = await world.event_count()
+    count = await world.effect_count(rpc.service)
 
     change(rpc, frames)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await answer(world, rpc, frames)
     details = error_details(caught.value)
     assert (details.code, details.reason) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
-    assert await world.event_count() == count
+    assert await world.effect_count(rpc.service) == count
 
 
 @pytest.mark.rule("X3")
@@ -194,12 +194,12 @@ async def test_a_request_id_is_not_used_for_another_request(shared_suite: Suite,
 async def test_a_mutation_sent_twice_at_once_has_one_effect(shared_suite: Suite, rpc: Rpc) -> None:
     alone, world = World(shared_suite), World(shared_suite)
     single = await example(rpc.name).make(alone)
-    before_alone = await alone.event_count()
+    before_alone = await alone.effect_count(rpc.service)
     assert (await send(alone, rpc, single)).code == grpc.StatusCode.OK
-    effect = await alone.event_count() - before_alone
+    effect = await alone.effect_count(rpc.service) - before_alone
 
     frames = await example(rpc.name).make(world)
-    before = await world.event_count()
+    before = await world.effect_count(rpc.service)
     outcomes = await asyncio.gather(*(send(world, rpc, frames) for _ in range(4)))
     assert [outcome.code for outcome in outcomes] == [grpc.StatusCode.OK] * 4, outcomes
     answers = {
@@ -208,7 +208,7 @@ async def test_a_mutation_sent_twice_at_once_has_one_effect(shared_suite: Suite,
     }
     assert len(answers) == 1, outcomes
     assert sum(not outcome.is_replay for outcome in outcomes) == 1
-    assert await world.event_count() - before == effect
+    assert await world.effect_count(rpc.service) - before == effect
 
 
 def change(rpc: Rpc, frames: list[Message]) -> None:

@@ -4,8 +4,8 @@ Tests speak to it over gRPC only. Services are imported when a suite starts, so 
 """
 
 import importlib
-from collections.abc import Mapping
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import grpc
 
@@ -25,10 +25,13 @@ S = TypeVar("S")
 class Suite:
     """Four services and channels to them."""
 
-    def __init__(self, databases: Databases, backend: str, topology: str, settings: ServiceSettings) -> None:
+    def __init__(
+        self, databases: Databases, backend: str, topology: str, settings: ServiceSettings, services: Sequence[str]
+    ) -> None:
         assert topology in TOPOLOGIES, topology
         self.backend = backend
         self.topology = topology
+        self.services = tuple(service for service in SERVICES if service in services)
         self.urls: dict[str, str] = {}
         """The database address of each service."""
         self.addresses: dict[str, str] = {}
@@ -40,13 +43,18 @@ class Suite:
 
     @classmethod
     async def start(
-        cls, databases: Databases, backend: str, topology: str, settings: ServiceSettings | None = None
+        cls,
+        databases: Databases,
+        backend: str,
+        topology: str,
+        settings: ServiceSettings | None = None,
+        services: Sequence[str] = SERVICES,
     ) -> "Suite":
         """Prepares databases and starts the services.
 
         `settings` are more settings by service: `{"runtime": {"lease_ttl_seconds": 1}}`.
         """
-        suite = cls(databases, backend, topology, settings or {})
+        suite = cls(databases, backend, topology, settings or {}, services)
         await suite._prepare_databases()
         await suite.resume()
         return suite
@@ -88,9 +96,9 @@ class Suite:
     async def resume(self) -> None:
         """Starts the services, on the addresses that they had before."""
         if self.topology == "embedded":
-            await self._host(SERVICES)
+            await self._host(self.services)
         else:
-            for service in SERVICES:
+            for service in self.services:
                 await self._host((service,))
 
     async def restart(self, grace_seconds: float = 5.0) -> None:
@@ -125,7 +133,8 @@ class Suite:
 
     def _build(self, service: str) -> Any:
         build = importlib.import_module(f"threadkeep_{service}.server").build
-        kind = get_type_hints(build)["settings"]
+        hint = get_type_hints(build)["settings"]
+        kind = next(one for one in (*get_args(hint), hint) if isinstance(one, type) and one is not type(None))
         more = dict(self._settings.get(service, {}))
         unknown = set(more) - set(kind.model_fields)
         assert not unknown, f"{service} has no settings named {sorted(unknown)}"
@@ -133,15 +142,19 @@ class Suite:
 
     async def _prepare_databases(self) -> None:
         if self.backend == "postgres":
-            url = await self._databases.migrated("suite", migrate_all)
-            self.urls = dict.fromkeys(SERVICES, url)
+            url = await self._databases.migrated(" ".join(self.services), self._migrate_all)
+            self.urls = dict.fromkeys(self.services, url)
         elif self.backend == "sqlite":
             folder = self._databases.folder()
-            self.urls = {service: f"sqlite:///{folder / service}.db" for service in SERVICES}
+            self.urls = {service: f"sqlite:///{folder / service}.db" for service in self.services}
             for service, url in self.urls.items():
                 await migrate_one(url, service)
         else:
-            self.urls = dict.fromkeys(SERVICES, "memory:")
+            self.urls = dict.fromkeys(self.services, "memory:")
+
+    async def _migrate_all(self, url: str) -> None:
+        for service in self.services:
+            await migrate_one(url, service)
 
 
 async def migrate_one(url: str, service: str) -> None:
@@ -149,9 +162,3 @@ async def migrate_one(url: str, service: str) -> None:
     from threadkeep_chassis.migrations import MigrationSet, migrate
 
     await migrate(url, MigrationSet(service, f"threadkeep_{service}"))
-
-
-async def migrate_all(url: str) -> None:
-    """Brings all four schemas of one PostgreSQL database to head."""
-    for service in SERVICES:
-        await migrate_one(url, service)

@@ -122,16 +122,32 @@ class World:
         frames = upload_frames(session_id=session_id)
         return (await upload(iter(frames), metadata=self.metadata, timeout=CALL_SECONDS)).version
 
-    async def event_count(self) -> int:
-        """How many events this scope's log holds."""
-        count, token = 0, ""
+    async def effect_count(self, service: str) -> int:
+        """How many effects a service has recorded in this scope: events, revisions, versions; 0 for the projection."""
+        if service == "runtime":
+            return len(await self._all("EventService.ListEvents", event_service_pb2.ListEventsRequest(), "events"))
+        if service == "config":
+            entities = await self._all(
+                "ConfigService.ListEntities", config_service_pb2.ListEntitiesRequest(), "entities"
+            )
+            keys = [config_service_pb2.EntityKey(type=entity.type, name=entity.name) for entity in entities]
+            requests = [config_service_pb2.ListRevisionsRequest(key=key) for key in keys]
+            return sum([len(await self._all("ConfigService.ListRevisions", one, "revisions")) for one in requests])
+        if service == "artifacts":
+            listing = artifact_service_pb2.ListArtifactsRequest()
+            artifacts = await self._all("ArtifactService.ListArtifacts", listing, "artifacts")
+            versions = [artifact_service_pb2.ListVersionsRequest(artifact_id=one.artifact_id) for one in artifacts]
+            return sum([len(await self._all("ArtifactService.ListVersions", one, "versions")) for one in versions])
+        return 0
+
+    async def _all(self, name: str, request: Any, rows: str) -> list[Any]:
+        found: list[Any] = []
         while True:
-            request = event_service_pb2.ListEventsRequest(page_size=1000, page_token=token)
-            page = await self.call("EventService.ListEvents", request)
-            count += len(page.events)
-            token = page.next_page_token
-            if not token:
-                return count
+            page = await self.call(name, request)
+            found += getattr(page, rows)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
 
 
 def json_payload(data: bytes = b"{}") -> payload_pb2.Payload:
