@@ -66,7 +66,7 @@ async def suite(
 
 @pytest.fixture(scope="session")
 async def shared_suites(databases: Databases) -> AsyncIterator[dict[tuple[object, ...], Suite]]:
-    """The suites that `shared_suite` has started, by backend, topology and services; they end before their databases."""
+    """The suites that `shared_suite` started, by backend, topology and services; they end before their databases."""
     suites: dict[tuple[object, ...], Suite] = {}
     yield suites
     for running in suites.values():
