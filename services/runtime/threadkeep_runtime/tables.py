@@ -319,7 +319,8 @@ scopes = sa.Table(
 )
 
 # LangGraph's tables, in the layout of its PostgreSQL saver; columns of ours come last and may be NULL. Ids sort by code
-# point, as in every other table. A stock saver works on them, with threads.thread_key as thread_id.
+# point, as in every other table. A stock saver works on them, with threads.thread_key as thread_id. Its indexes on
+# thread_id alone are left out: the primary keys begin with it.
 
 checkpoints = sa.Table(
     "checkpoints",
@@ -337,7 +338,6 @@ checkpoints = sa.Table(
     sa.Column("metadata_bytes", Bytes()),
     sa.Column("value_versions", JsonSource()),
     sa.Column("commit_sequence", sa.BigInteger),
-    sa.Index("checkpoints_thread_id_idx", "thread_id"),
 )
 
 checkpoint_blobs = sa.Table(
@@ -349,7 +349,6 @@ checkpoint_blobs = sa.Table(
     sa.Column("version", Key(), primary_key=True),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("blob", Bytes()),
-    sa.Index("checkpoint_blobs_thread_id_idx", "thread_id"),
 )
 
 checkpoint_writes = sa.Table(
@@ -364,5 +363,11 @@ checkpoint_writes = sa.Table(
     sa.Column("type", sa.Text),
     sa.Column("blob", Bytes(), nullable=False),
     sa.Column("task_path", Key(), nullable=False, server_default=sa.text("''")),
-    sa.Index("checkpoint_writes_thread_id_idx", "thread_id"),
+)
+
+# How far LangGraph's own migrations have come: its saver's setup finds nothing to do here.
+checkpoint_migrations = sa.Table(
+    "checkpoint_migrations",
+    metadata,
+    sa.Column("v", sa.Integer, primary_key=True, autoincrement=False),
 )
