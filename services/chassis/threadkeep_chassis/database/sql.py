@@ -50,9 +50,12 @@ def locked_in_key_order(statement: sa.Select[Any], *keys: ColumnElement[Any]) ->
     return statement.order_by(*keys).with_for_update(key_share=True)
 
 
-def locked_skipping_others(statement: sa.Select[Any]) -> sa.Select[Any]:
-    """Locks the selected rows, passing over those that another transaction holds: competing consumers."""
-    return statement.with_for_update(key_share=True, skip_locked=True)
+def locked_skipping_others(statement: sa.Select[Any], of: sa.Table | None = None) -> sa.Select[Any]:
+    """Locks the selected rows, passing over those that another transaction holds: competing consumers.
+
+    In a join, `of` names the table whose rows are locked. LIMIT counts the rows that could be locked.
+    """
+    return statement.with_for_update(key_share=True, skip_locked=True, of=of)
 
 
 def starts_with(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
