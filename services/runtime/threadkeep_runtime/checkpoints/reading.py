@@ -115,7 +115,7 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
         ),
     ]  # fmt: skip
     if floor_of is not None:
-        empty = sa.literal_column("''")
+        empty: sa.ColumnElement[str] = sa.literal_column("''", sa.Text())
         branches.append(
             _branch(_FLOOR, threads.c.thread_key, empty, empty, text=(threads.c.checkpoint_top,)).where(
                 threads.c.thread_key == floor_of
@@ -191,7 +191,7 @@ def _assemble(rows: Iterable[Row[Any]]) -> tuple[dict[Key, StoredCheckpoint], st
     writes: dict[Key, list[PendingWrite]] = {}
     floor = ""
     for row in rows:
-        kind, thread_key, namespace, checkpoint_id, t0, t1, t2, t3, number, b0, _ = row
+        kind, thread_key, namespace, checkpoint_id, t0, t1, t2, t3, number, b0, _ = tuple(row)
         key = (thread_key, namespace, checkpoint_id)
         if kind == _LINK:
             links.setdefault(key, []).append((t0, t1))

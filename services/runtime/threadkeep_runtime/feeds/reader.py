@@ -1,0 +1,137 @@
+"""Reads the log onward from a place, page by page, each page a read of its own: for lists, and to catch up.
+
+The committed end is read first; then everything up to it is there to be read (R14).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy.engine import Connection
+
+from threadkeep_chassis.database import Database
+from threadkeep_chassis.errors import CursorUnknown
+from threadkeep_runtime.domain.errors import RunNotFound, SessionNotFound, TaskNotFound
+from threadkeep_runtime.domain.feeds import RUN, SESSION, EventFilter, Extent, ThreadExtent, WideExtent
+from threadkeep_runtime.feeds.cursors import FeedCursors, Place
+from threadkeep_runtime.store import events_read
+from threadkeep_runtime.store.events_read import EventRow, LogHead
+
+MAX_KNOWN_SCOPES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one read found."""
+
+    rows: list[EventRow]
+    """In order; in a run's or task's feed the event that ends it is among them, wanted or not."""
+    index: int
+    """Which number of the place moves: the partition, or 0 in a feed of one thread."""
+    upto: int
+    """Where the place stands when all rows are taken."""
+
+
+class LogReader:
+    """Finds extents and starting places, and reads pages. One per server."""
+
+    def __init__(self, database: Database, cursors: FeedCursors, window: int) -> None:
+        self._database = database
+        self._cursors = cursors
+        self._window = window
+        self._scopes: OrderedDict[str, dict[str, str]] = OrderedDict()
+
+    async def find(self, scope_key: str, kind: str, member_id: str) -> ThreadExtent:
+        """The extent of a session, run or task. Raises SessionNotFound, RunNotFound, TaskNotFound."""
+        async with self._database.read() as connection:
+            if kind == SESSION:
+                extent = await connection.run(lambda c: events_read.find_session(c, scope_key, member_id))
+            else:
+                extent = await connection.run(lambda c: events_read.find_member(c, scope_key, kind, member_id))
+        if extent is None:
+            raise {SESSION: SessionNotFound, RUN: RunNotFound}.get(kind, TaskNotFound)()
+        return extent
+
+    async def start(self, extent: Extent, after: bytes, *, from_now: bool = False) -> Place:
+        """The place after a cursor; without one the start of what is kept, or the committed end.
+
+        Raises CursorInvalid, CursorUnknown, CursorExpired.
+        """
+        async with self._database.read() as connection:
+            head, starts, ends = await connection.run(lambda c: _bounds(c, extent))
+        if from_now:
+            return self._cursors.place(extent, head.incarnation, ends)
+        if not after:
+            return self._cursors.place(extent, head.incarnation, starts)
+        numbers = self._cursors.read(after, extent, head.incarnation, len(head.positions))
+        place = self._cursors.place(extent, head.incarnation, numbers)
+        if any(number > end for number, end in zip(numbers, ends, strict=True)):
+            # It counts events that this log never had: the log was restored to an earlier point.
+            raise CursorUnknown()
+        if any(number < start for number, start in zip(numbers, starts, strict=True)):
+            raise place.expired([max(pair) for pair in zip(numbers, starts, strict=True)])
+        return place
+
+    async def page(self, extent: Extent, wanted: EventFilter, place: Place, count: int) -> Page | None:
+        """The next wanted events behind the place, or None at the committed end."""
+        async with self._database.read() as connection:
+            if isinstance(extent, ThreadExtent):
+                return await connection.run(lambda c: _thread_page(c, extent, wanted, place.numbers[0], count))
+            return await connection.run(lambda c: _wide_page(c, extent, wanted, place.numbers, count, self._window))
+
+    async def scopes_of(self, keys: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The scopes that these keys stand for."""
+        wanted = set(keys)
+        missing = wanted - self._scopes.keys()
+        if missing:
+            async with self._database.read() as connection:
+                found = await connection.run(lambda c: events_read.read_scopes(c, missing))
+            for key, scope in found.items():
+                self._scopes[key] = json.loads(scope)
+        known = {}
+        for key in wanted & self._scopes.keys():
+            self._scopes.move_to_end(key)
+            known[key] = self._scopes[key]
+        while len(self._scopes) > MAX_KNOWN_SCOPES:
+            self._scopes.popitem(last=False)
+        return known
+
+
+def _bounds(connection: Connection, extent: Extent) -> tuple[LogHead, tuple[int, ...], tuple[int, ...]]:
+    """The log's head, and per counter of the extent: just before the first event that is kept, and the last one."""
+    head = events_read.log_head(connection)
+    if isinstance(extent, ThreadExtent):
+        end = events_read.thread_head(connection, extent.thread_key)
+        oldest = events_read.oldest_of_thread(connection, extent.thread_key)
+        kept = end if oldest is None else oldest - 1
+        return head, (max(kept, extent.first_sequence - 1),), (end,)
+    starts = []
+    for partition, end in enumerate(head.positions):
+        oldest = events_read.oldest_of_partition(connection, partition)
+        starts.append(end if oldest is None else oldest - 1)
+    return head, tuple(starts), head.positions
+
+
+def _thread_page(
+    connection: Connection, extent: ThreadExtent, wanted: EventFilter, after: int, count: int
+) -> Page | None:
+    end = events_read.thread_head(connection, extent.thread_key)
+    if after >= end:
+        return None
+    rows = events_read.read_thread(connection, extent, wanted, after, end, count)
+    return Page(rows, 0, rows[-1].sequence if len(rows) == count else end)
+
+
+def _wide_page(
+    connection: Connection, extent: WideExtent, wanted: EventFilter, places: list[int], count: int, window: int
+) -> Page | None:
+    head = events_read.log_head(connection)
+    for partition, (after, end) in enumerate(zip(places, head.positions, strict=True)):
+        if after < end:
+            upto = min(end, after + window)
+            rows = events_read.read_partition(connection, partition, extent.scope_keys, wanted, after, upto, count)
+            return Page(rows, partition, rows[-1].position if len(rows) == count else upto)
+    return None

@@ -1,0 +1,117 @@
+"""What waits for one reader: a bounded queue of committed events, and a bounded one of live observations.
+
+Events are never lost here: a queue that overflows is emptied, and its reader goes back to the log. Observations are
+dropped, and a gap says how many.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from threadkeep_runtime.store.events_read import EventRow
+
+
+class Sink:
+    """The committed events that reached the tail since the reader was last at the log."""
+
+    def __init__(
+        self, wake: Callable[[], None], wants: Callable[[EventRow], bool], max_events: int, max_bytes: int
+    ) -> None:
+        self._wake = wake
+        self._wants = wants
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._rows: deque[EventRow] = deque()
+        self._bytes = 0
+        self.overflowed = False
+        """True once events were let go; the reader must read the log again."""
+        self.passed_sequence = 0
+        """Thread sequence of the last event that came by, wanted or not."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def offer(self, row: EventRow) -> None:
+        """Takes an event if it is wanted. Never blocks."""
+        if self.overflowed:
+            return
+        self.passed_sequence = row.sequence
+        if not self._wants(row):
+            return
+        if len(self._rows) >= self._max_events or (self._rows and self._bytes + row.size > self._max_bytes):
+            self.overflowed = True
+            self._rows.clear()
+            self._bytes = 0
+        else:
+            self._rows.append(row)
+            self._bytes += row.size
+        self._wake()
+
+    def restart(self) -> None:
+        """Collects again. Call it before the log is read, so that nothing falls in between."""
+        self.overflowed = False
+        self.passed_sequence = 0
+        self._rows.clear()
+        self._bytes = 0
+
+    def take(self, max_events: int, max_bytes: int) -> list[EventRow]:
+        """The next events, up to a number and about a size; at least one if there is any."""
+        taken: list[EventRow] = []
+        size = 0
+        while self._rows and len(taken) < max_events and (not taken or size + self._rows[0].size <= max_bytes):
+            row = self._rows.popleft()
+            size += row.size
+            taken.append(row)
+        self._bytes -= size
+        return taken
+
+
+class Gap:
+    """Observations were dropped here."""
+
+    def __init__(self) -> None:
+        self.dropped_count = 1
+
+
+class LiveQueue:
+    """The live observations that wait for one reader, with gaps where it was too slow."""
+
+    def __init__(
+        self, wake: Callable[[], None], wants: Callable[[str, str], bool], max_items: int, max_bytes: int
+    ) -> None:
+        """`wants` is asked with (run_id, task_id)."""
+        self._wake = wake
+        self.wants = wants
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._items: deque[tuple[Any, int]] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def offer(self, observation: Any, size: int) -> bool:
+        """Takes an observation, or counts it as dropped and returns False. Never blocks."""
+        full = len(self._items) >= self._max_items or (bool(self._items) and self._bytes + size > self._max_bytes)
+        if not full:
+            self._items.append((observation, size))
+            self._bytes += size
+            self._wake()
+            return True
+        last = self._items[-1][0]
+        if isinstance(last, Gap):
+            last.dropped_count += 1
+        else:
+            # A gap costs next to nothing, so it may stand above the limit.
+            self._items.append((Gap(), 0))
+        return False
+
+    def take(self) -> Any:
+        """The next observation or Gap, or None."""
+        if not self._items:
+            return None
+        item, size = self._items.popleft()
+        self._bytes -= size
+        return item

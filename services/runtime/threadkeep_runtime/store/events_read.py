@@ -1,0 +1,215 @@
+"""Reads the event log: pages of a thread and of a partition, heads, what is left of the past, and where feeds begin.
+
+Positions and sequences are dense and in commit order (R14), so everything up to a committed counter can be read.
+Nothing here filters after the fact: scope, type and visibility are conditions of the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from threadkeep_runtime.domain.feeds import RUN, TASK, EventFilter, ThreadExtent
+from threadkeep_runtime.tables import events, log_partitions, runs, scopes, tasks, threads
+
+
+class EventRow(NamedTuple):
+    """A committed event."""
+
+    partition: int
+    position: int
+    thread_key: str
+    sequence: int
+    commit_sequence: int
+    scope_key: str
+    session_id: str
+    event_id: str
+    type: str
+    visibility: int
+    run_id: str | None
+    task_id: str | None
+    content_type: str | None
+    payload: bytes | None
+    attributes: Mapping[str, str] | None
+    schema_version: int
+    causation_id: str | None
+    correlation_id: str | None
+    traceparent: str
+    tracestate: str
+    create_time: datetime
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in memory and on the wire."""
+        return 400 + len(self.payload or b"")
+
+
+class LogHead(NamedTuple):
+    """The committed end of the log."""
+
+    incarnation: str
+    positions: tuple[int, ...]
+    """Of each partition, in their order."""
+
+
+_COLUMNS = tuple(events.c[name] for name in EventRow._fields)
+_HEADS = sa.select(log_partitions.c.incarnation, log_partitions.c.position).order_by(log_partitions.c.partition)
+_HEAD = sa.select(log_partitions.c.position).where(log_partitions.c.partition == sa.bindparam("partition"))
+_THREAD_HEAD = sa.select(threads.c.event_sequence).where(threads.c.thread_key == sa.bindparam("thread_key"))
+_OLDEST_OF_THREAD = sa.select(sa.func.min(events.c.sequence)).where(events.c.thread_key == sa.bindparam("thread_key"))
+_OLDEST_OF_PARTITION = sa.select(sa.func.min(events.c.position)).where(events.c.partition == sa.bindparam("partition"))
+_TAIL = (
+    sa.select(*_COLUMNS)
+    .where(events.c.partition == sa.bindparam("partition"), events.c.position > sa.bindparam("after"))
+    .order_by(events.c.position)
+    .limit(sa.bindparam("count", type_=sa.Integer()))
+)
+_SCOPES = sa.select(scopes.c.scope_key, scopes.c.scope).where(
+    scopes.c.scope_key.in_(sa.bindparam("keys", expanding=True))
+)
+
+
+def log_head(connection: Connection) -> LogHead:
+    """The committed counter of every partition, in one statement."""
+    rows = connection.execute(_HEADS).all()
+    return LogHead(rows[0].incarnation if rows else "", tuple(row.position for row in rows))
+
+
+def partition_head(connection: Connection, partition: int) -> int:
+    """The committed counter of one partition."""
+    return int(connection.scalar(_HEAD, {"partition": partition}) or 0)
+
+
+def thread_head(connection: Connection, thread_key: str) -> int:
+    """The sequence of the thread's last committed event."""
+    return int(connection.scalar(_THREAD_HEAD, {"thread_key": thread_key}) or 0)
+
+
+def oldest_of_thread(connection: Connection, thread_key: str) -> int | None:
+    """The smallest sequence that is kept, or None if none is."""
+    oldest = connection.scalar(_OLDEST_OF_THREAD, {"thread_key": thread_key})
+    return None if oldest is None else int(oldest)
+
+
+def oldest_of_partition(connection: Connection, partition: int) -> int | None:
+    """The smallest position that is kept, or None if none is."""
+    oldest = connection.scalar(_OLDEST_OF_PARTITION, {"partition": partition})
+    return None if oldest is None else int(oldest)
+
+
+def read_tail(connection: Connection, partition: int, after: int, count: int) -> list[EventRow]:
+    """Everything of a partition after a position, in order, at most `count`."""
+    parameters = {"partition": partition, "after": after, "count": count}
+    return [EventRow(*row) for row in connection.execute(_TAIL, parameters)]
+
+
+def read_thread(
+    connection: Connection, extent: ThreadExtent, wanted: EventFilter, after: int, upto: int, count: int
+) -> list[EventRow]:
+    """Wanted events of an extent with `after` < sequence <= `upto`, in order, at most `count`.
+
+    An event that ends the feed is always among them, wanted or not: whoever reads asks `wanted.matches` before showing.
+    """
+    e = events.c
+    conditions = [e.thread_key == extent.thread_key, e.sequence > after, e.sequence <= upto]
+    if extent.kind == RUN:
+        conditions.append(e.run_id == extent.member_id)
+    elif extent.kind == TASK:
+        conditions.append(e.task_id == extent.member_id)
+    matching = _matching(wanted)
+    if matching is not None:
+        ending = sorted(extent.terminal_types)
+        conditions.append(sa.or_(matching, e.type.in_(ending)) if ending else matching)
+    statement = sa.select(*_COLUMNS).where(*conditions).order_by(e.sequence).limit(count)
+    return [EventRow(*row) for row in connection.execute(statement)]
+
+
+def read_partition(
+    connection: Connection,
+    partition: int,
+    scope_keys: frozenset[str] | None,
+    wanted: EventFilter,
+    after: int,
+    upto: int,
+    count: int,
+) -> list[EventRow]:
+    """Wanted events of these scopes with `after` < position <= `upto`, in order, at most `count`."""
+    e = events.c
+    conditions: list[Any] = [e.partition == partition, e.position > after, e.position <= upto]
+    if scope_keys is not None and len(scope_keys) == 1:
+        conditions.append(e.scope_key == next(iter(scope_keys)))
+    elif scope_keys is not None:
+        conditions.append(e.scope_key.in_(sorted(scope_keys)))
+    matching = _matching(wanted)
+    if matching is not None:
+        conditions.append(matching)
+    statement = sa.select(*_COLUMNS).where(*conditions).order_by(e.position).limit(count)
+    return [EventRow(*row) for row in connection.execute(statement)]
+
+
+def find_session(connection: Connection, scope_key: str, session_id: str) -> ThreadExtent | None:
+    """The extent of a session, or None if the scope has none of that id."""
+    row = connection.execute(
+        sa.select(threads.c.thread_key, threads.c.partition).where(
+            threads.c.scope_key == scope_key, threads.c.session_id == session_id
+        )
+    ).first()
+    if row is None:
+        return None
+    return ThreadExtent("session", scope_key, session_id, row.thread_key, row.partition)
+
+
+def find_member(connection: Connection, scope_key: str, kind: str, member_id: str) -> ThreadExtent | None:
+    """The extent of a run or a task, or None if the scope has none of that id."""
+    table, column = (runs, runs.c.run_id) if kind == RUN else (tasks, tasks.c.task_id)
+    row = connection.execute(
+        sa.select(
+            table.c.thread_key,
+            table.c.session_id,
+            threads.c.partition,
+            table.c.first_event_sequence,
+            table.c.last_event_sequence,
+        )
+        .join(threads, threads.c.thread_key == table.c.thread_key)
+        .where(table.c.scope_key == scope_key, column == member_id)
+    ).first()
+    if row is None:
+        return None
+    return ThreadExtent(
+        kind,
+        scope_key,
+        row.session_id,
+        row.thread_key,
+        row.partition,
+        member_id,
+        row.first_event_sequence,
+        row.last_event_sequence,
+    )
+
+
+def read_scopes(connection: Connection, scope_keys: Iterable[str]) -> dict[str, bytes]:
+    """The scopes' canonical JSON by key."""
+    keys: Sequence[str] = sorted(scope_keys)
+    if not keys:
+        return {}
+    return {row.scope_key: bytes(row.scope) for row in connection.execute(_SCOPES, {"keys": keys})}
+
+
+def _matching(wanted: EventFilter) -> sa.ColumnElement[bool] | None:
+    e = events.c
+    conditions: list[sa.ColumnElement[bool]] = []
+    if wanted.visibility < 3:
+        conditions.append(e.visibility <= wanted.visibility)
+    if wanted.has_types:
+        # No LIKE: it knows wildcards, and its case rules differ between backends.
+        names: list[sa.ColumnElement[bool]] = [
+            sa.func.substr(e.type, 1, len(prefix)) == prefix for prefix in wanted.prefixes
+        ]
+        if wanted.types:
+            names.append(e.type.in_(sorted(wanted.types)))
+        conditions.append(sa.or_(*names))
+    return sa.and_(*conditions) if conditions else None
