@@ -216,7 +216,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _depth_exceeds(value: Any, limit: int) -> bool:
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             child
             for item in level

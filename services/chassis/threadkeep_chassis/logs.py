@@ -37,7 +37,7 @@ def fault_facts(error: BaseException) -> dict[str, Any]:
     if state:
         facts["sqlstate"] = state
     frames = traceback.extract_tb(error.__traceback__)
-    facts["stack"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames][-25:]
+    facts["frames"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames][-25:]
     if _show_text:
         facts["text"] = str(error)
     return facts

@@ -135,7 +135,7 @@ def parse_scope(header: bytes) -> Scope:
 def parse_grant(header: bytes) -> Grant:
     """Reads `threadkeep-grant-bin`: {"all":true} or {"scopes":[...]}. Raises FieldInvalid."""
     value = _parse(header, GRANT_HEADER)
-    if value == {"all": True}:
+    if value.get("all") is True and len(value) == 1:
         return ALL_SCOPES
     listed = value.get("scopes")
     if set(value) != {"scopes"} or not isinstance(listed, list):

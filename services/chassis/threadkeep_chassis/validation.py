@@ -114,6 +114,8 @@ def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
 
     if field.is_repeated:
         is_map = _is_map(field)
+        # The keys of a map of ids or names are names too.
+        checks_keys = is_map and rule.kind in (options_pb2.FIELD_KIND_ID, options_pb2.FIELD_KIND_NAME)
         checks_text = _is_text(_map_value(field) if is_map else field)
 
         def check_many(message: Message, path: str, violations: Violations) -> None:
@@ -126,7 +128,7 @@ def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
             elif content is not None and checks_text:
                 pairs = values.items() if is_map else enumerate(values)
                 for key, value in pairs:
-                    problem = content(value)
+                    problem = (content(key) if checks_keys else None) or content(value)
                     if problem:
                         violations.append((f"{path}{name}[{_shown(key)}]", problem))
 
