@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.tables import checkpoints
 
 _KEY = (checkpoints.c.thread_id, checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
@@ -30,7 +31,7 @@ def load_indexes(connection: Connection, wanted: Mapping[str, Set[tuple[str, str
     keys = [(thread_key, *name) for thread_key, names in wanted.items() for name in sorted(names)]
     existing: dict[str, set[tuple[str, str]]] = {thread_key: set() for thread_key in wanted}
     if keys:
-        for thread_key, namespace, checkpoint_id in connection.execute(_EXISTING, {"keys": keys}):
+        for thread_key, namespace, checkpoint_id in connection.execute(_EXISTING, {"keys": padded(keys)}):
             existing[thread_key].add((namespace, checkpoint_id))
     found: dict[str, Index] = {}
     for thread_key, names in wanted.items():

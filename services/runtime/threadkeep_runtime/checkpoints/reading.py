@@ -15,8 +15,8 @@ from sqlalchemy.sql.selectable import CTE
 
 from threadkeep_chassis.database import Bytes, json_entries, json_member
 from threadkeep_runtime.checkpoints.listing import PageKey
-from threadkeep_runtime.checkpoints.writing import unversioned_key
-from threadkeep_runtime.domain.checkpoints import ChannelValue, PendingWrite, StoredCheckpoint
+from threadkeep_runtime.domain.checkpoints import ChannelValue, PendingWrite, StoredCheckpoint, unversioned_key
+from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints, threads
 
 _CHECKPOINT, _LINK, _BLOB, _WRITE, _FLOOR = range(5)
@@ -48,7 +48,7 @@ def load_checkpoints(connection: Connection, keys: Sequence[PageKey]) -> list[St
     if not keys:
         return []
     wanted = [(key.thread_key, key.checkpoint_ns, key.checkpoint_id) for key in keys]
-    found, _ = _assemble(connection.execute(_MANY, {"keys": wanted}))
+    found, _ = _assemble(connection.execute(_MANY, {"keys": padded(wanted)}))
     return [found[key] for key in wanted if key in found]
 
 

@@ -1,7 +1,7 @@
 """Writes of many threads' checkpoint operations: a statement per table, inside the commit's transaction (R1, R20).
 
-A key that is there already gets LangGraph's own answer: a checkpoint is updated, a blob stays (a version has one value),
-an ordinary write stays, and a special channel's write (negative index) is replaced (B26).
+A key that is there already gets LangGraph's own answer: a checkpoint is updated, a blob stays (a version has one
+value), an ordinary write stays, and a special channel's write (negative index) is replaced (B26).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import upsert
-from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointPut, CheckpointWrites
+from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointPut, CheckpointWrites, unversioned_key
+from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints
 
 NO_VALUE = "empty"
@@ -43,17 +44,12 @@ _DELETES = tuple(
 )
 
 
-def unversioned_key(checkpoint_id: str) -> str:
-    """The version under which a checkpoint's value of an unversioned channel lies: no other checkpoint finds it."""
-    return f"@{checkpoint_id}"
-
-
 def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -> None:
     """Writes the changes of different threads: deletes first, then their operations in order."""
     deleted = [change.thread_key for change in changes if change.delete_all]
     if deleted:
         for statement in _DELETES:
-            connection.execute(statement, {"threads": deleted})
+            connection.execute(statement, {"threads": padded(deleted)})
     rows: list[dict[str, Any]] = []
     blobs: list[dict[str, Any]] = []
     writes: list[dict[str, Any]] = []

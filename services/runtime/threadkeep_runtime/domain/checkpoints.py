@@ -141,6 +141,11 @@ class CheckpointDecision:
     """The puts, in order: one `threadkeep.checkpoint.saved` each."""
 
 
+def unversioned_key(checkpoint_id: str) -> str:
+    """The version under which a checkpoint's value of an unversioned channel lies: no other checkpoint finds it."""
+    return f"@{checkpoint_id}"
+
+
 def named_at_or_below(ops: Iterable[CheckpointOp], floor: str) -> set[tuple[str, str]]:
     """The (checkpoint_ns, checkpoint_id) that must be looked up before `decide_checkpoint_ops`.
 
