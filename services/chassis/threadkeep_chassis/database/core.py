@@ -158,6 +158,11 @@ class Database:
         """The PostgreSQL side, for LISTEN; None elsewhere."""
         return self._backend if isinstance(self._backend, PostgresBackend) else None
 
+    @property
+    def has_own_clock(self) -> bool:
+        """True if time comes from the database; else it comes from `clock` (X10)."""
+        return self.postgres is not None and isinstance(self.clock, SystemClock)
+
     async def close(self) -> None:
         """Closes everything and gives up the owner lock."""
         for writer in list(self._dedicated):

@@ -7,7 +7,7 @@ the same tables in another order risks deadlocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from threadkeep_chassis.database import insert_or_ignore, transaction_id
 from threadkeep_runtime.checkpoints import apply_changes
 from threadkeep_runtime.domain.commit import Decision
+from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.store.rows import (
     RUN_COLUMNS,
     TASK_COLUMNS,
@@ -127,6 +128,10 @@ class Applied:
     position: int = 0
     """Position of the commit's last event in its partition; of the event before it if the commit has none."""
     incarnation: str = ""
+
+    def with_task(self, task: Task) -> Applied:
+        """The same, with a task that was read again (its input, say)."""
+        return replace(self, decision=replace(self.decision, task=task))
 
 
 class Known:

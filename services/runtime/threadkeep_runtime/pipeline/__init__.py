@@ -1,0 +1,135 @@
+"""The commit pipeline: batches independent commits of one log partition into one transaction (R1, R2).
+
+Every change of a thread goes through here. `Pipeline.submit` is the way in for commands, `acquiring` for workers that
+wait for a run, `heartbeats` for what is no commit at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from threadkeep_chassis.database import Database, Writer
+from threadkeep_chassis.errors import ThreadkeepError
+from threadkeep_chassis.loops import Loops
+from threadkeep_chassis.signals import Signals
+from threadkeep_runtime.domain.values import partition_of
+from threadkeep_runtime.pipeline.acquiring import Acquired, Acquiring, Waiter
+from threadkeep_runtime.pipeline.batcher import Batcher
+from threadkeep_runtime.pipeline.failpoints import Failpoints
+from threadkeep_runtime.pipeline.heartbeats import Heartbeats
+from threadkeep_runtime.pipeline.metrics import PipelineMetrics
+from threadkeep_runtime.pipeline.transaction import Transactor
+from threadkeep_runtime.pipeline.work import Outcome, Render, Request, Work, clock_of
+from threadkeep_runtime.store.apply import Known
+
+__all__ = [
+    "Acquired",
+    "Failpoints",
+    "Outcome",
+    "Pipeline",
+    "PipelineMetrics",
+    "PipelineSettings",
+    "Render",
+    "Request",
+    "Waiter",
+    "Work",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSettings:
+    """Bounds of the pipeline."""
+
+    max_batch_commits: int = 64
+    max_batch_bytes: int = 1024 * 1024
+    """A larger commit goes alone: a row of 8 MiB holds the counter for tens of milliseconds."""
+    max_pending_commits: int = 4096
+    """Per partition; more is RESOURCE_EXHAUSTED."""
+    max_waiting_workers: int = 10_000
+    poll_seconds: float = 2.0
+    """How often the queue is looked at without a signal."""
+    retries: int = 10
+    """How often a batch is replayed after a collision before CONTENTION."""
+
+
+class Pipeline:
+    """The corridors of all partitions."""
+
+    def __init__(
+        self,
+        database: Database,
+        signals: Signals,
+        partitions: int,
+        new_id: Callable[[], str],
+        metrics: PipelineMetrics,
+        settings: PipelineSettings,
+        failpoints: Failpoints,
+    ) -> None:
+        self.partitions = partitions
+        self.metrics = metrics
+        self.heartbeats = Heartbeats(database)
+        self._database = database
+        self._signals = signals
+        self._settings = settings
+        self._failpoints = failpoints
+        self._transactor = Transactor(partitions, new_id, clock_of(database), Known())
+        self._batchers: list[Batcher] = []
+        self._writers: list[Writer] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.acquiring: Acquiring
+
+    async def start(self, loops: Loops) -> None:
+        """Opens the corridors; their tasks belong to `loops`."""
+        settings = self._settings
+        for partition in range(self.partitions):
+            batcher = Batcher(
+                partition,
+                await self._writer(),
+                self._transactor,
+                self._signals.notify,
+                self._failpoints,
+                self.metrics,
+                max_batch_commits=settings.max_batch_commits,
+                max_batch_bytes=settings.max_batch_bytes,
+                max_pending=settings.max_pending_commits,
+                retries=settings.retries,
+            )
+            self._batchers.append(batcher)
+            self._tasks.append(loops.spawn(f"pipeline-{partition}", batcher.run()))
+        self.acquiring = Acquiring(
+            await self._writer(),
+            self._transactor,
+            self._signals,
+            self.metrics,
+            poll_seconds=settings.poll_seconds,
+            max_waiting=settings.max_waiting_workers,
+            retries=settings.retries,
+        )
+        self._tasks.append(loops.spawn("acquiring", self.acquiring.run()))
+        self._tasks.append(loops.spawn("heartbeats", self.heartbeats.run()))
+
+    async def submit(self, work: Work) -> Outcome:
+        """Commits. Returns the response, or raises the refusal. The commit goes on if the caller stops waiting."""
+        self._batchers[partition_of(work.command.thread_key, self.partitions)].put(work)
+        outcome = await asyncio.shield(work.done)
+        if isinstance(outcome, ThreadkeepError):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        """Finishes what waits and closes the corridors."""
+        for batcher in self._batchers:
+            batcher.close()
+        if self._tasks:
+            self.acquiring.close()
+            self.heartbeats.close()
+            await asyncio.wait(self._tasks, timeout=10)
+        for writer in self._writers:
+            await writer.close()
+
+    async def _writer(self) -> Writer:
+        writer = await self._database.dedicated()
+        self._writers.append(writer)
+        return writer

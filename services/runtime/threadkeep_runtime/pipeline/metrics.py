@@ -1,0 +1,57 @@
+"""What the pipeline counts (X15): batches, commits, how long they take, how much waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+
+
+class PipelineMetrics:
+    """Labels are partitions."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        names = ["partition"]
+        self._waiting = Gauge("threadkeep_pipeline_waiting", "Commits that wait for a batch", names, registry=registry)
+        self._batches = Histogram(
+            "threadkeep_pipeline_batch_commits", "Commits per batch", names, registry=registry, buckets=_SIZES
+        )
+        self._seconds = Histogram(
+            "threadkeep_pipeline_batch_seconds", "Duration of batches", names, registry=registry, buckets=_SECONDS
+        )
+        self._alone = Counter(
+            "threadkeep_pipeline_batches_replayed_alone", "Batches taken apart after an error", names, registry=registry
+        )
+        self._leased = Counter("threadkeep_leases", "Runs leased to workers", registry=registry)
+        self._recovered = Counter("threadkeep_recoveries", "What loops have recovered", ["kind"], registry=registry)
+
+    def waiting(self, partition: str, count: int) -> None:
+        """How many commits wait."""
+        self._waiting.labels(partition).set(count)
+
+    @contextmanager
+    def timed(self, partition: str, commits: int) -> Iterator[None]:
+        """Counts a batch and how long it takes."""
+        self._batches.labels(partition).observe(commits)
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds.labels(partition).observe(time.perf_counter() - started)
+
+    def replayed_alone(self, partition: str) -> None:
+        """A batch was taken apart."""
+        self._alone.labels(partition).inc()
+
+    def leased(self, count: int) -> None:
+        """Runs were leased."""
+        self._leased.inc(count)
+
+    def recovered(self, kind: str) -> None:
+        """A loop has recovered something."""
+        self._recovered.labels(kind).inc()
