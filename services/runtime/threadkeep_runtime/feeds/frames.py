@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ class LiveFrame:
     """A live observation, as its publisher gave it."""
 
     observation: Any
+    scope: Mapping[str, str] | None = None
+    """The thread's scope, in feeds over a grant."""
 
 
 @dataclass(frozen=True, slots=True)

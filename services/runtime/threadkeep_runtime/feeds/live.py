@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from threadkeep_runtime.domain.feeds import Extent, ThreadExtent
-from threadkeep_runtime.feeds.sink import LiveQueue
+from threadkeep_runtime.feeds.sink import LiveQueue, Observation
 
 _EVERYTHING = ("all", "")
 
@@ -30,12 +28,12 @@ class LiveHub:
                 if not queues:
                     del self._queues[route]
 
-    def publish(self, scope_key: str, thread_key: str, run_id: str, task_id: str, observation: Any, size: int) -> int:
+    def publish(self, observation: Observation) -> int:
         """Offers an observation to every reader of its thread or scope; returns how many let it drop."""
         dropped = 0
-        for route in (("thread", thread_key), ("scope", scope_key), _EVERYTHING):
+        for route in (("thread", observation.thread_key), ("scope", observation.scope_key), _EVERYTHING):
             for queue in self._queues.get(route, ()):
-                if queue.wants(run_id, task_id) and not queue.offer(observation, size):
+                if queue.wants(observation.run_id, observation.task_id) and not queue.offer(observation):
                     dropped += 1
         return dropped
 

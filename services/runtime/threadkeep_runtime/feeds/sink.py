@@ -7,8 +7,8 @@ dropped, and a gap says how many.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from threadkeep_runtime.store.events_read import EventRow
 
@@ -68,6 +68,20 @@ class Sink:
         return taken
 
 
+class Observation(NamedTuple):
+    """A live observation on its way to readers."""
+
+    scope_key: str
+    scope: Mapping[str, str]
+    thread_key: str
+    run_id: str
+    task_id: str
+    content: Any
+    """What the reader gets, unread by us."""
+    size: int
+    """Bytes of the content."""
+
+
 class Gap:
     """Observations were dropped here."""
 
@@ -86,32 +100,33 @@ class LiveQueue:
         self.wants = wants
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._items: deque[tuple[Any, int]] = deque()
+        self._items: deque[Observation | Gap] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def offer(self, observation: Any, size: int) -> bool:
+    def offer(self, observation: Observation) -> bool:
         """Takes an observation, or counts it as dropped and returns False. Never blocks."""
-        full = len(self._items) >= self._max_items or (bool(self._items) and self._bytes + size > self._max_bytes)
-        if not full:
-            self._items.append((observation, size))
-            self._bytes += size
+        full = len(self._items) >= self._max_items or self._bytes + observation.size > self._max_bytes
+        if not full or not self._items:
+            self._items.append(observation)
+            self._bytes += observation.size
             self._wake()
             return True
-        last = self._items[-1][0]
+        last = self._items[-1]
         if isinstance(last, Gap):
             last.dropped_count += 1
         else:
             # A gap costs next to nothing, so it may stand above the limit.
-            self._items.append((Gap(), 0))
+            self._items.append(Gap())
         return False
 
-    def take(self) -> Any:
-        """The next observation or Gap, or None."""
+    def take(self) -> Observation | Gap | None:
+        """The next one, or None."""
         if not self._items:
             return None
-        item, size = self._items.popleft()
-        self._bytes -= size
+        item = self._items.popleft()
+        if isinstance(item, Observation):
+            self._bytes -= item.size
         return item

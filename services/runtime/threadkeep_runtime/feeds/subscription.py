@@ -141,7 +141,10 @@ class Subscription:
             else:
                 self._shown_at = self._feeds.now()
         while self._live is not None and (item := self._live.take()) is not None:
-            yield GapFrame(item.dropped_count) if isinstance(item, Gap) else LiveFrame(item)
+            if isinstance(item, Gap):
+                yield GapFrame(item.dropped_count)
+            else:
+                yield LiveFrame(item.content, item.scope if self._extent.kind == GRANT else None)
 
     def _bookmark(self) -> BookmarkFrame:
         cursor = self.place.cursor()

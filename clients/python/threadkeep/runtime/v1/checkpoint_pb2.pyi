@@ -31,7 +31,7 @@ class ChannelValue(_message.Message):
     channel: _builtins.str
     """The channel's name."""
     version: _builtins.str
-    """The channel's version, as text."""
+    """The channel's version, as text. Empty: the channel has none, and the value belongs to this checkpoint alone."""
     type: _builtins.str
     """The serialiser's type tag, such as `msgpack`, `json`, `bytes`, `empty` or `msgpack+aes`."""
     data: _builtins.bytes

@@ -261,6 +261,7 @@ class LiveObservation(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     kind: Global___LiveKind.ValueType
     """What it is about."""
     session_id: _builtins.str
@@ -277,6 +278,10 @@ class LiveObservation(_message.Message):
     def payload(self) -> _payload_pb2.Payload:
         """The content."""
 
+    @_builtins.property
+    def scope(self) -> _payload_pb2.Scope:
+        """The thread's scope. Only in feeds that name a grant."""
+
     def __init__(
         self,
         *,
@@ -287,10 +292,11 @@ class LiveObservation(_message.Message):
         index: _builtins.int = ...,
         payload: _payload_pb2.Payload | None = ...,
         message_id: _builtins.str | None = ...,
+        scope: _payload_pb2.Scope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_id", b"_message_id", "message_id", b"message_id", "payload", b"payload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_id", b"_message_id", "message_id", b"message_id", "payload", b"payload", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_id", b"_message_id", "index", b"index", "kind", b"kind", "message_id", b"message_id", "payload", b"payload", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_id", b"_message_id", "index", b"index", "kind", b"kind", "message_id", b"message_id", "payload", b"payload", "run_id", b"run_id", "scope", b"scope", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_id: _TypeAlias = _typing.Literal["message_id"]  # noqa: Y015
     _WhichOneofArgType__message_id: _TypeAlias = _typing.Literal["_message_id", b"_message_id"]  # noqa: Y015
