@@ -56,7 +56,11 @@ class Suite:
         """
         suite = cls(databases, backend, topology, settings or {}, services)
         await suite._prepare_databases()
-        await suite.resume()
+        try:
+            await suite.resume()
+        except BaseException:
+            await suite.close()
+            raise
         return suite
 
     def channel(self, service: str) -> grpc.aio.Channel:
