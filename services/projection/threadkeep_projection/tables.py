@@ -1,7 +1,7 @@
 """Today's tables of the projection (P1 to P4); `migrations/` says how they came to be.
 
-All of it can be dropped and built anew from the runtime's log. Rows are keyed by the scope first. What is only shown, or
-may hold any character, lies in JSON columns; what is filtered or sorted by has columns of its own.
+All of it can be dropped and built anew from the runtime's log. Rows are keyed by the scope first. What is only shown,
+or may hold any character, lies in JSON columns; what is filtered or sorted by has columns of its own.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ sessions = sa.Table(
     sa.Column("event_sequence", sa.BigInteger, nullable=False),
     sa.Index(None, "scope_key", "create_time", "session_id"),
     sa.Index(None, "scope_key", "agent_name", "create_time", "session_id"),
+    sa.Index(None, "scope_key", "status", "create_time", "session_id"),
     sa.Index(None, "scope_key", "subject"),
 )
 
@@ -95,6 +96,7 @@ tasks = sa.Table(
     sa.Index(None, "scope_key", "create_time", "task_id"),
     sa.Index(None, "scope_key", "session_id", "create_time", "task_id"),
     sa.Index(None, "scope_key", "agent_name", "create_time", "task_id"),
+    sa.Index(None, "scope_key", "state", "create_time", "task_id"),
 )
 
 runs = sa.Table(
@@ -117,10 +119,11 @@ runs = sa.Table(
     sa.Index(None, "scope_key", "session_id", "create_time", "run_id"),
     sa.Index(None, "scope_key", "task_id", "create_time", "run_id"),
     sa.Index(None, "scope_key", "agent_name", "create_time", "run_id"),
+    sa.Index(None, "scope_key", "state", "create_time", "run_id"),
 )
 
-# The metadata entries of sessions and tasks, to filter by. An entry stands here as a digest of key and value: values can
-# be longer than an index takes, and hold characters that a text column refuses.
+# The metadata entries of sessions and tasks, to filter by. An entry stands here as a digest of key and value: values
+# can be longer than an index takes, and hold characters that a text column refuses.
 session_entries = sa.Table(
     "session_entries",
     metadata,

@@ -75,6 +75,11 @@ def _create_summaries() -> None:
         ["scope_key", "agent_name", "create_time", "session_id"],
     )
     op.create_index(
+        "sessions_by_scope_key_status_create_time_session_id",
+        "sessions",
+        ["scope_key", "status", "create_time", "session_id"],
+    )
+    op.create_index(
         "sessions_by_scope_key_create_time_session_id", "sessions", ["scope_key", "create_time", "session_id"]
     )
     op.create_index("sessions_by_scope_key_subject", "sessions", ["scope_key", "subject"])
@@ -111,6 +116,9 @@ def _create_summaries() -> None:
         "tasks_by_scope_key_agent_name_create_time_task_id",
         "tasks",
         ["scope_key", "agent_name", "create_time", "task_id"],
+    )
+    op.create_index(
+        "tasks_by_scope_key_state_create_time_task_id", "tasks", ["scope_key", "state", "create_time", "task_id"]
     )
     op.create_index("tasks_by_scope_key_create_time_task_id", "tasks", ["scope_key", "create_time", "task_id"])
     op.create_index(
@@ -149,6 +157,9 @@ def _create_summaries() -> None:
     )
     op.create_index(
         "runs_by_scope_key_agent_name_create_time_run_id", "runs", ["scope_key", "agent_name", "create_time", "run_id"]
+    )
+    op.create_index(
+        "runs_by_scope_key_state_create_time_run_id", "runs", ["scope_key", "state", "create_time", "run_id"]
     )
     op.create_index("runs_by_scope_key_create_time_run_id", "runs", ["scope_key", "create_time", "run_id"])
     op.create_index(

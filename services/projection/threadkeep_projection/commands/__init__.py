@@ -1,0 +1,1 @@
+"""Use cases of the projection: apply events, rebuild, wait until fresh, read, pass a stream on."""

@@ -1,0 +1,60 @@
+"""Gets the `messages` channel that a saved checkpoint brought, as plain values, or says that it can't be had."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from threadkeep_chassis.errors import DeadlineExceeded, ThreadkeepError, Unavailable
+from threadkeep_chassis.logs import fault_facts
+from threadkeep_projection.domain.values import Channel
+from threadkeep_projection.messages import Undecodable, decode_messages
+from threadkeep_projection.metrics import ProjectionMetrics
+from threadkeep_projection.peers import Caller, Runtime
+
+_log = structlog.get_logger("threadkeep.projection")
+
+_DECODE_ASIDE_BYTES = 256 * 1024
+"""Larger values are decoded in a thread, so that they don't hold up the loop."""
+
+
+class Channels:
+    """Reads channels from the runtime, a bounded number at once."""
+
+    def __init__(self, runtime: Runtime, metrics: ProjectionMetrics, *, at_once: int) -> None:
+        self._runtime = runtime
+        self._metrics = metrics
+        self._turns = asyncio.Semaphore(at_once)
+
+    async def fetch(self, caller: Caller, session_id: str, checkpoint_id: str) -> Channel | None:
+        """The channel's messages. None if the checkpoint is gone, holds no value of it, or can't be decoded.
+
+        The last is marked in the log and in a metric; the conversation then stays as it is. Raises Unavailable and
+        DeadlineExceeded when the runtime is out of reach: asking again may help.
+        """
+        async with self._turns:
+            try:
+                value = await self._runtime.messages_channel(caller, session_id, checkpoint_id)
+            except (Unavailable, DeadlineExceeded):
+                raise
+            except ThreadkeepError as error:
+                self._mark(caller, "read_" + error.reason.lower(), error)
+                return None
+            if value is None:
+                self._metrics.checkpoints.labels("absent").inc()
+                return None
+            try:
+                if len(value[1]) > _DECODE_ASIDE_BYTES:
+                    channel = await asyncio.to_thread(decode_messages, *value)
+                else:
+                    channel = decode_messages(*value)
+            except Undecodable as error:
+                self._mark(caller, str(error), error)
+                return None
+        self._metrics.checkpoints.labels("absent" if channel is None else "decoded").inc()
+        return channel
+
+    def _mark(self, caller: Caller, why: str, error: Exception) -> None:
+        self._metrics.checkpoints.labels("undecodable").inc()
+        _log.warning("checkpoint not decoded", why=why, scope_key=caller.scope.key, **fault_facts(error))

@@ -1,0 +1,94 @@
+"""Reads messages and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from threadkeep_chassis.database import Database
+from threadkeep_projection.domain.errors import MessageNotFound, RunNotFound, SessionNotFound, TaskNotFound
+from threadkeep_projection.domain.values import Message
+from threadkeep_projection.store import reads
+from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
+
+
+class Reading:
+    """What servicers ask for, in one scope at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def session(self, scope_key: str, session_id: str) -> SessionView:
+        """Raises SessionNotFound."""
+        async with self._database.read() as connection:
+            found = await reads.get_session(connection, scope_key, session_id)
+        if found is None:
+            raise SessionNotFound(session_id)
+        return found
+
+    async def sessions(
+        self, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
+    ) -> list[SessionView]:
+        """A page of sessions, the newest first; `after` is (create_time, session_id)."""
+        async with self._database.read() as connection:
+            return await reads.list_sessions(connection, scope_key, wanted, after, limit)
+
+    async def task(self, scope_key: str, task_id: str) -> TaskView:
+        """Raises TaskNotFound."""
+        async with self._database.read() as connection:
+            found = await reads.get_task(connection, scope_key, task_id)
+        if found is None:
+            raise TaskNotFound(task_id)
+        return found
+
+    async def tasks(
+        self, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
+    ) -> list[TaskView]:
+        """A page of tasks, the newest first; `after` is (create_time, task_id)."""
+        async with self._database.read() as connection:
+            return await reads.list_tasks(connection, scope_key, wanted, after, limit)
+
+    async def run(self, scope_key: str, run_id: str) -> RunView:
+        """Raises RunNotFound."""
+        async with self._database.read() as connection:
+            found = await reads.get_run(connection, scope_key, run_id)
+        if found is None:
+            raise RunNotFound(run_id)
+        return found
+
+    async def runs(
+        self, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
+    ) -> list[RunView]:
+        """A page of runs, the newest first; `after` is (create_time, run_id)."""
+        async with self._database.read() as connection:
+            return await reads.list_runs(connection, scope_key, wanted, after, limit)
+
+    async def message(self, scope_key: str, session_id: str, message_id: str) -> Message:
+        """A message of the conversation as it stands. Raises MessageNotFound."""
+        async with self._database.read() as connection:
+            found = await reads.get_message(connection, scope_key, session_id, message_id)
+        if found is None:
+            raise MessageNotFound(message_id)
+        return found
+
+    async def messages(
+        self, scope_key: str, session_id: str, after: Sequence[Any] | None, *, newest_first: bool, limit: int
+    ) -> list[Message]:
+        """A page of the conversation, in its order or backwards; `after` is (message_id,). Raises SessionNotFound.
+
+        A page goes on where the message now is that the last one stopped at; if that was taken out meanwhile, where it
+        was.
+        """
+        # One snapshot: between two statements, positions could move.
+        async with self._database.read(snapshot=True) as connection:
+            if await reads.get_session(connection, scope_key, session_id) is None:
+                raise SessionNotFound(session_id)
+            place: int | None = None
+            if after is not None:
+                place, is_itself = await reads.place_of(connection, scope_key, session_id, after[0])
+                if newest_first and not is_itself:
+                    # Its predecessor stands for it, and was not shown yet.
+                    place += 1
+            return await reads.list_messages(
+                connection, scope_key, session_id, after=place, newest_first=newest_first, limit=limit
+            )

@@ -1,0 +1,43 @@
+"""Metrics of the projection (X15): lag, events, checkpoints. No ids, no scopes."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class ProjectionMetrics:
+    """The metrics, in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lag = Gauge(
+            "threadkeep_projection_lag_seconds",
+            "Time from the last applied event's commit to its application; 0 when the log was seen to its end",
+            registry=registry,
+        )
+        self.events = Counter(
+            "threadkeep_projection_events", "Events that were applied by this replica", registry=registry
+        )
+        self.batches = Histogram(
+            "threadkeep_projection_batch_events",
+            "Events per transaction",
+            registry=registry,
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+        )
+        self.checkpoints = Counter(
+            "threadkeep_projection_checkpoints",
+            "Checkpoints that were looked into, by what came of it: decoded, absent, undecodable",
+            ["outcome"],
+            registry=registry,
+        )
+        self.is_owner = Gauge(
+            "threadkeep_projection_share_owned", "1 while this replica follows the log, else 0", registry=registry
+        )
+        self.rebuilds = Counter(
+            "threadkeep_projection_rebuilds", "Rebuilds, of one session or of all", ["extent"], registry=registry
+        )
+        self.freshness = Histogram(
+            "threadkeep_projection_freshness_wait_seconds",
+            "How long reads waited for at_least",
+            registry=registry,
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+        )

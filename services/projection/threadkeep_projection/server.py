@@ -1,0 +1,157 @@
+"""The composition root of the projection service: settings in, a Service out."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import grpc
+from pydantic import Field
+
+from threadkeep.projection.v1 import (
+    admin_service_pb2_grpc,
+    message_service_pb2_grpc,
+    stream_service_pb2_grpc,
+    summary_service_pb2_grpc,
+)
+from threadkeep_chassis.clock import Clock, SystemClock
+from threadkeep_chassis.database import Database, DatabaseUrl
+from threadkeep_chassis.hosting import Service, Surroundings
+from threadkeep_chassis.limits import Limits
+from threadkeep_chassis.loops import Loops
+from threadkeep_chassis.meta import load_token_secret
+from threadkeep_chassis.migrations import MigrationSet, prepare
+from threadkeep_chassis.paging import Pager
+from threadkeep_chassis.peers import Peers
+from threadkeep_chassis.receipts import purge_receipts
+from threadkeep_chassis.settings import ServerSettings
+from threadkeep_chassis.signals import signals_for
+from threadkeep_projection.commands.channels import Channels
+from threadkeep_projection.commands.following import Following
+from threadkeep_projection.commands.freshness import Freshness
+from threadkeep_projection.commands.reading import Reading
+from threadkeep_projection.commands.rebuilding import Rebuilding
+from threadkeep_projection.commands.streaming import Streaming
+from threadkeep_projection.follower import Follower
+from threadkeep_projection.metrics import ProjectionMetrics
+from threadkeep_projection.peers import Runtime
+from threadkeep_projection.service.admin import ProjectionAdminService
+from threadkeep_projection.service.messages import MessageService
+from threadkeep_projection.service.rooms import Rooms
+from threadkeep_projection.service.streams import StreamService
+from threadkeep_projection.service.summaries import SummaryService
+
+MIGRATIONS = MigrationSet("projection", "threadkeep_projection")
+
+GRPC_SERVICES = (
+    "threadkeep.projection.v1.MessageService",
+    "threadkeep.projection.v1.SummaryService",
+    "threadkeep.projection.v1.StreamService",
+    "threadkeep.projection.v1.ProjectionAdminService",
+)
+
+
+class Settings(ServerSettings):
+    """What the projection service can be told. Durations in seconds."""
+
+    projection_lease_ttl_seconds: float = Field(
+        10.0, gt=0, description="How long the log is left alone after a replica that followed it went silent."
+    )
+    projection_batch_events: int = Field(512, ge=1, description="Events that one transaction applies at most, or so.")
+    projection_fetches_at_once: int = Field(8, ge=1, description="Checkpoints that are read at the same time.")
+
+
+def build(settings: Settings, *, clock: Clock | None = None) -> Service:
+    """The projection service. Nothing is opened before the host starts it. Raises DatabaseUrlInvalid."""
+    url = DatabaseUrl.parse(settings.database_url)
+    limits = Limits(values=settings.limits)
+    servicers = (MessageService(), SummaryService(), StreamService(limits), ProjectionAdminService())
+    loops = Loops()
+    opened: list[Any] = []
+
+    def register(server: grpc.aio.Server) -> None:
+        messages, summaries, streams, admin = servicers
+        message_service_pb2_grpc.add_MessageServiceServicer_to_server(messages, server)
+        summary_service_pb2_grpc.add_SummaryServiceServicer_to_server(summaries, server)
+        stream_service_pb2_grpc.add_StreamServiceServicer_to_server(streams, server)
+        admin_service_pb2_grpc.add_ProjectionAdminServiceServicer_to_server(admin, server)
+
+    async def start(around: Surroundings) -> None:
+        database = await Database.open(
+            url,
+            "projection",
+            settings=settings.database_settings(),
+            clock=clock or SystemClock(),
+            purpose="threadkeep projection",
+        )
+        opened.append(database)
+        await prepare(database, MIGRATIONS)
+        signals = signals_for(
+            database, direct_url=settings.database_direct_url, poll_seconds=settings.signal_poll_seconds
+        )
+        await signals.start()
+        opened.append(signals)
+        # What a checkpoint holds together is not bounded by the size of one commit.
+        peers = Peers(around.addresses, max_message_bytes=-1)
+        opened.append(peers)
+        metrics = ProjectionMetrics(around.registry)
+        runtime = Runtime(peers)
+        channels = Channels(runtime, metrics, at_once=settings.projection_fetches_at_once)
+        following = Following(database, signals, channels, metrics)
+        rebuilding = Rebuilding(database, signals, runtime, channels, metrics)
+        rooms = Rooms(
+            Pager(await load_token_secret(database)),
+            Reading(database),
+            Freshness(database, signals, runtime, metrics),
+            following,
+            rebuilding,
+            Streaming(runtime),
+        )
+        for servicer in servicers:
+            servicer.rooms = rooms
+        await following.prepare()
+        follower = Follower(
+            runtime,
+            following,
+            rebuilding,
+            metrics,
+            loops,
+            lease_ttl_seconds=settings.projection_lease_ttl_seconds,
+            batch_events=settings.projection_batch_events,
+        )
+
+        async def follow() -> None:
+            # In one process with the runtime, the log can be read once the host serves.
+            await _either(around.serving, loops.stopping)
+            await follower.run()
+
+        loops.add("projection follower", follow)
+        receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
+        loops.every("projection receipts", 600, lambda: purge_receipts(database, older_than=receipt_ttl))
+        await loops.start()
+
+    async def stop() -> None:
+        await loops.stop()
+        while opened:
+            await opened.pop().close()
+
+    return Service(
+        name="projection",
+        grpc_services=GRPC_SERVICES,
+        register=register,
+        start=start,
+        stop=stop,
+        backend=url.backend,
+        limits=limits,
+        capabilities=["projection.messages.checkpoints"],
+    )
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,1 @@
+"""Servicers of the projection: they parse, call a use case and render. Nothing else."""

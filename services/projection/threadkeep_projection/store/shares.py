@@ -1,0 +1,160 @@
+"""The shares of the event space: how far each is followed, and who may move it (P1).
+
+Every statement that moves a share compares owner, epoch and cursor in its WHERE: zero rows means that another replica
+took over, or that the projection was reset, and then nothing of the transaction stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from threadkeep_chassis.database import Connection, insert_or_ignore, locked_in_key_order
+from threadkeep_projection.tables import shares
+
+THE_SHARE = 0
+"""There is one share: the whole log."""
+
+_c = shares.c
+_ENSURE = insert_or_ignore(shares, ["share"])
+_READ = sa.select(shares).where(_c.share == sa.bindparam("the_share"))
+_LOCK = locked_in_key_order(_READ, _c.share)
+_ALL = sa.select(shares).order_by(_c.share)
+_ACQUIRE = (
+    sa.update(shares)
+    .where(
+        _c.share == sa.bindparam("the_share"),
+        sa.or_(
+            _c.owner.in_(["", sa.bindparam("me")]),
+            _c.lease_expire_time.is_(None),
+            _c.lease_expire_time <= sa.bindparam("now", type_=_c.lease_expire_time.type),
+        ),
+    )
+    .values(
+        owner=sa.bindparam("me"),
+        epoch=_c.epoch + 1,
+        lease_expire_time=sa.bindparam("expire", type_=_c.lease_expire_time.type),
+    )
+    .returning(_c.epoch, _c.cursor)
+)
+_IS_MINE = sa.and_(
+    _c.share == sa.bindparam("the_share"), _c.owner == sa.bindparam("me"), _c.epoch == sa.bindparam("my_epoch")
+)
+_RENEW = (
+    sa.update(shares).where(_IS_MINE).values(lease_expire_time=sa.bindparam("expire", type_=_c.lease_expire_time.type))
+)
+_ADVANCE = (
+    sa.update(shares)
+    .where(_IS_MINE, _c.cursor == sa.bindparam("from_cursor", type_=_c.cursor.type))
+    .values(
+        cursor=sa.bindparam("to_cursor", type_=_c.cursor.type),
+        applied_count=_c.applied_count + sa.bindparam("count", type_=_c.applied_count.type),
+        apply_time=sa.bindparam("now", type_=_c.apply_time.type),
+        lease_expire_time=sa.bindparam("expire", type_=_c.lease_expire_time.type),
+    )
+)
+_RELEASE = sa.update(shares).where(_IS_MINE).values(owner="", lease_expire_time=None)
+_RESET = sa.update(shares).where(_c.share == sa.bindparam("the_share")).values(cursor=b"")
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share as it stands."""
+
+    share: int
+    cursor: bytes
+    applied_count: int
+    apply_time: datetime | None
+    owner: str
+    epoch: int
+    lease_expire_time: datetime | None
+
+
+@dataclass(frozen=True)
+class ShareLease:
+    """The right to move a share: owner and epoch, and how long a renewal lasts."""
+
+    owner: str
+    epoch: int
+    ttl: timedelta
+
+
+async def ensure_share(connection: Connection) -> None:
+    """Makes the share's row unless it is there."""
+    await connection.execute(_ENSURE, {"share": THE_SHARE, "cursor": b"", "applied_count": 0, "owner": "", "epoch": 0})
+
+
+async def read_share(connection: Connection) -> Share:
+    """The share."""
+    return _share((await connection.execute(_READ, {"the_share": THE_SHARE})).one())
+
+
+async def lock_share(connection: Connection) -> Share:
+    """The share, locked: nobody applies events before this transaction ends."""
+    return _share((await connection.execute(_LOCK, {"the_share": THE_SHARE})).one())
+
+
+async def list_shares(connection: Connection) -> list[Share]:
+    """All shares, by number."""
+    return [_share(row) for row in await connection.execute(_ALL)]
+
+
+async def acquire_share(connection: Connection, owner: str, ttl: timedelta) -> tuple[ShareLease, bytes] | None:
+    """Takes the share if it is free, expired, or this owner's already: (lease, cursor), with a new epoch. Else None."""
+    now = await connection.now()
+    row = (
+        await connection.execute(_ACQUIRE, {"the_share": THE_SHARE, "me": owner, "now": now, "expire": now + ttl})
+    ).first()
+    return None if row is None else (ShareLease(owner, row.epoch, ttl), bytes(row.cursor))
+
+
+async def renew_share(connection: Connection, lease: ShareLease) -> bool:
+    """Prolongs the lease. False: it is lost."""
+    expire = await connection.now() + lease.ttl
+    result = await connection.execute(_RENEW, {**_mine(lease), "expire": expire})
+    return result.rowcount > 0
+
+
+async def advance_share(
+    connection: Connection, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, count: int
+) -> bool:
+    """Moves the cursor past `count` events and prolongs the lease. False: the lease is lost or the cursor was reset.
+
+    Takes the row's lock: call it first in the transaction that applies the events.
+    """
+    now = await connection.now()
+    result = await connection.execute(
+        _ADVANCE,
+        {
+            **_mine(lease),
+            "from_cursor": from_cursor,
+            "to_cursor": to_cursor,
+            "count": count,
+            "now": now,
+            "expire": now + lease.ttl,
+        },
+    )
+    return result.rowcount > 0
+
+
+async def release_share(connection: Connection, lease: ShareLease) -> None:
+    """Gives the share up, so that another replica need not wait for the lease to expire."""
+    await connection.execute(_RELEASE, _mine(lease))
+
+
+async def reset_share(connection: Connection) -> None:
+    """Puts the cursor at the start. Whoever follows finds that out with the next advance."""
+    await connection.execute(_RESET, {"the_share": THE_SHARE})
+
+
+def _mine(lease: ShareLease) -> dict[str, object]:
+    return {"the_share": THE_SHARE, "me": lease.owner, "my_epoch": lease.epoch}
+
+
+def _share(row: Any) -> Share:
+    return Share(
+        row.share, bytes(row.cursor), row.applied_count, row.apply_time, row.owner, row.epoch, row.lease_expire_time
+    )
