@@ -118,7 +118,7 @@ class Suite:
         """Stops everything and removes the databases."""
         for channel in self._channels.values():
             await channel.close()
-        await self.stop(0.5)
+        await self.stop()
         for url in set(self.urls.values()):
             await self._databases.drop(url)
 
