@@ -1,0 +1,1 @@
+"""Pure rules of config: values, resolution, validation, diffs, what a write and a set do, manifests."""

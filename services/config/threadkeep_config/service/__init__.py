@@ -1,0 +1,1 @@
+"""Servicers: parse, call, render."""

@@ -1,0 +1,224 @@
+"""ConfigService: each method reads its request into values, calls the command, and renders what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+
+from threadkeep.config.v1 import config_service_pb2 as pb
+from threadkeep.config.v1 import config_service_pb2_grpc
+from threadkeep_chassis.database import Connection
+from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
+from threadkeep_chassis.limits import Limits
+from threadkeep_chassis.paging import MAX_PAGE_BYTES, PageBuilder, Pager
+from threadkeep_chassis.scope import current_call
+from threadkeep_config import files, wire
+from threadkeep_config.commands import Commands
+from threadkeep_config.domain.values import API, Content, Entity, EntityType
+from threadkeep_config.domain.views import View
+from threadkeep_config.service import render
+from threadkeep_config.store.rows import size_of
+from threadkeep_config.watch import ALL, Filter, Watched, Watches
+
+
+class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
+    """The servicer. `server.py` gives it what it calls once the database is open."""
+
+    commands: Commands
+    watches: Watches
+    pager: Pager
+    limits: Limits
+
+    async def PutEntity(self, request: pb.PutEntityRequest, context: grpc.aio.ServicerContext) -> pb.PutEntityResponse:
+        """See the contract."""
+        call = current_call()
+        key, scope = wire.target_from(request.key, call.scope)
+        content = _content(key.type, request)
+        expected = request.expected_revision if request.HasField("expected_revision") else None
+
+        async def work(connection: Connection) -> pb.PutEntityResponse:
+            entity, changed = await self.commands.put(connection, key, scope, content, expected)
+            return pb.PutEntityResponse(entity=wire.entity_to(entity), changed=changed)
+
+        return await self.commands.once(call, request, pb.PutEntityResponse, work)
+
+    async def GetEntity(self, request: pb.GetEntityRequest, context: grpc.aio.ServicerContext) -> pb.GetEntityResponse:
+        """See the contract."""
+        key, _ = wire.target_from(request.key, current_call().scope)
+        return pb.GetEntityResponse(entity=wire.entity_to(await self.commands.get(key)))
+
+    async def ListEntities(
+        self, request: pb.ListEntitiesRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListEntitiesResponse:
+        """See the contract."""
+        call = current_call()
+        types = [wire.entity_type(type, f"types[{index}]") for index, type in enumerate(request.types)]
+        page = self.pager.page(call, request)
+        builder: PageBuilder[Entity] = PageBuilder(page)
+        found = await self.commands.list_entities(
+            call.scope,
+            include_inherited=request.include_inherited,
+            types=types,
+            after=page.after,
+            limit=builder.wanted,
+            max_bytes=MAX_PAGE_BYTES,
+        )
+        for entity in found:
+            key = (int(entity.key.type), entity.key.name, entity.key.scope_key)
+            if not builder.add(entity, key, size_of(entity)):
+                break
+        return pb.ListEntitiesResponse(
+            entities=[wire.entity_to(entity) for entity in builder.items],
+            next_page_token=builder.token(self.pager, call, request),
+        )
+
+    async def DeleteEntity(
+        self, request: pb.DeleteEntityRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DeleteEntityResponse:
+        """See the contract."""
+        call = current_call()
+        key, scope = wire.target_from(request.key, call.scope)
+        expected = request.expected_revision if request.HasField("expected_revision") else None
+
+        async def work(connection: Connection) -> pb.DeleteEntityResponse:
+            tombstone = await self.commands.delete(connection, key, scope, expected)
+            return pb.DeleteEntityResponse(entity=wire.entity_to(tombstone))
+
+        return await self.commands.once(call, request, pb.DeleteEntityResponse, work)
+
+    async def Resolve(self, request: pb.ResolveRequest, context: grpc.aio.ServicerContext) -> pb.ResolveResponse:
+        """See the contract."""
+        type = wire.entity_type(request.type, "type")
+        return render.resolved(*await self.commands.resolve(current_call().scope, type, request.name))
+
+    async def Explain(self, request: pb.ExplainRequest, context: grpc.aio.ServicerContext) -> pb.ExplainResponse:
+        """See the contract."""
+        type = wire.entity_type(request.type, "type")
+        candidates = await self.commands.explain(current_call().scope, type, request.name)
+        return pb.ExplainResponse(
+            candidates=[
+                pb.Candidate(entity=wire.entity_to(one.entity), winner=one.is_winner, explanation=one.explanation)
+                for one in candidates
+            ],
+            key_precedence=self.commands.views.precedence.keys,
+        )
+
+    async def ResolveManifest(
+        self, request: pb.ResolveManifestRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ResolveManifestResponse:
+        """See the contract."""
+        manifest, revision = await self.commands.manifest(current_call().scope, request.agent_name)
+        return pb.ResolveManifestResponse(
+            manifest_json=manifest.document,
+            digest=manifest.digest,
+            agent_revision=manifest.agent_revision,
+            config_revision=revision,
+        )
+
+    async def ListRevisions(
+        self, request: pb.ListRevisionsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListRevisionsResponse:
+        """See the contract."""
+        call = current_call()
+        key, _ = wire.target_from(request.key, call.scope)
+        page = self.pager.page(call, request)
+        builder: PageBuilder[Entity] = PageBuilder(page)
+        before = page.after[0] if page.after is not None else None
+        for entity in await self.commands.history(key, before=before, limit=builder.wanted, max_bytes=MAX_PAGE_BYTES):
+            if not builder.add(entity, (entity.revision,), size_of(entity)):
+                break
+        return pb.ListRevisionsResponse(
+            revisions=[wire.entity_to(entity) for entity in builder.items],
+            next_page_token=builder.token(self.pager, call, request),
+        )
+
+    async def DiffRevisions(
+        self, request: pb.DiffRevisionsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DiffRevisionsResponse:
+        """See the contract."""
+        key, _ = wire.target_from(request.key, current_call().scope)
+        changes = await self.commands.compare(key, request.from_revision, request.to_revision)
+        return pb.DiffRevisionsResponse(changes=[render.field_change(change) for change in changes])
+
+    async def Rollback(self, request: pb.RollbackRequest, context: grpc.aio.ServicerContext) -> pb.RollbackResponse:
+        """See the contract."""
+        call = current_call()
+        key, scope = wire.target_from(request.key, call.scope)
+        expected = request.expected_revision if request.HasField("expected_revision") else None
+
+        async def work(connection: Connection) -> pb.RollbackResponse:
+            entity, changed = await self.commands.roll_back(connection, key, scope, request.to_revision, expected)
+            return pb.RollbackResponse(entity=wire.entity_to(entity), changed=changed)
+
+        return await self.commands.once(call, request, pb.RollbackResponse, work)
+
+    async def ApplySet(self, request: pb.ApplySetRequest, context: grpc.aio.ServicerContext) -> pb.ApplySetResponse:
+        """See the contract."""
+        call = current_call()
+        paths: set[str] = set()
+        for index, file in enumerate(request.files):
+            if file.path in paths:
+                raise FieldInvalid(f"files[{index}].path", "is in the set twice")
+            paths.add(file.path)
+        parsed = await asyncio.to_thread(
+            files.parse_set, [(file.path, file.content) for file in request.files], self.limits
+        )
+
+        async def work(connection: Connection) -> pb.ApplySetResponse:
+            outcome, revision = await self.commands.apply_set(
+                connection, call.scope, parsed.contents, parsed.broken, dry_run=request.dry_run
+            )
+            return pb.ApplySetResponse(
+                changes=[
+                    pb.SetChange(action=int(action), entity=wire.entity_summary(entity))  # type: ignore[arg-type]
+                    for action, entity in outcome
+                ],
+                problems=[pb.SetProblem(path=one.path, line=one.line, message=one.message) for one in parsed.problems],
+                config_revision=revision,
+            )
+
+        return await self.commands.once(call, request, pb.ApplySetResponse, work)
+
+    async def Watch(
+        self, request: pb.WatchRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.WatchResponse]:
+        """See the contract."""
+        call = current_call()
+        view = self.commands.views.watched(call)
+        watched = Watched(view, _filters(request, view))
+        after = request.after_revision if request.HasField("after_revision") else None
+        frames = self.watches.watch(watched, after, call.draining)
+        try:
+            async for frame in frames:
+                yield render.frame(frame)
+        finally:
+            # Frees what the watch holds now, not at garbage collection (B96).
+            await frames.aclose()
+
+
+def _content(type: EntityType, request: pb.PutEntityRequest) -> Content:
+    if request.hidden:
+        if request.HasField("definition"):
+            raise FieldInvalid("definition", "must be absent in an entity that is hidden")
+        return Content(API, hidden=True)
+    if not request.HasField("definition"):
+        raise FieldInvalid("definition", "is required unless the entity is hidden")
+    return wire.content_from(type, request.definition, API, "definition.")
+
+
+def _filters(request: pb.WatchRequest, view: View) -> tuple[Filter, ...]:
+    filters: list[Filter] = []
+    for index, one in enumerate(request.filters):
+        path = f"filters[{index}]"
+        if any(one.filter_id == other.filter_id for other in filters):
+            raise FieldInvalid(f"{path}.filter_id", "must not be used twice")
+        scope_key = None
+        if one.HasField("exact_scope"):
+            scope_key = wire.scope_from(one.exact_scope, f"{path}.exact_scope").key
+            if not view.covers(scope_key):
+                raise ScopeForbidden(f"{path}.exact_scope names a scope that this call does not see.")
+        types = frozenset(wire.entity_type(type, f"{path}.types[{place}]") for place, type in enumerate(one.types))
+        filters.append(Filter(one.filter_id, types, frozenset(one.names), scope_key))
+    return tuple(filters) or (ALL,)

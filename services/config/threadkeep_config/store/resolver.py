@@ -1,0 +1,201 @@
+"""Resolution that is always up to date and mostly cached (C2).
+
+An answer may not be older than its question, whichever replica wrote last. So every question waits for a look at the
+service's revision that began after it, shared by all questions that wait at that moment; one look also reads what the
+cache lacks. What a look finds to be behind, the tail reads first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from threadkeep_chassis.database import Connection, Database
+from threadkeep_chassis.errors import ShuttingDown
+from threadkeep_config.domain.manifest import Reference
+from threadkeep_config.domain.resolution import winner
+from threadkeep_config.domain.values import Entity
+from threadkeep_config.domain.views import View
+from threadkeep_config.store import revisions
+from threadkeep_config.store.cache import Cache, Entry
+from threadkeep_config.store.rows import entity_of, padded, size_of
+from threadkeep_config.store.tail import Logged, Tail
+from threadkeep_config.tables import counter, entities, scopes
+
+MAX_QUESTIONS = 128
+"""Questions answered by one look."""
+MAX_SCOPE_KEYS = 512
+"""Scopes that one look asks for, unless one question alone has more."""
+
+_CANDIDATES = (
+    sa.select(counter.c.revision.label("config_revision"), entities, scopes.c.scope)
+    .select_from(
+        counter.outerjoin(
+            entities,
+            sa.and_(
+                entities.c.type.in_(sa.bindparam("types", expanding=True)),
+                entities.c.name.in_(sa.bindparam("names", expanding=True)),
+                entities.c.scope_key.in_(sa.bindparam("scope_keys", expanding=True)),
+                entities.c.deleted.is_(False),
+            ),
+        ).outerjoin(scopes, scopes.c.scope_key == entities.c.scope_key)
+    )
+    .where(counter.c.id == 1)
+)
+
+
+async def read_candidates(
+    connection: Connection, references: Sequence[Reference], scope_keys: Sequence[str]
+) -> tuple[int, dict[Reference, list[Entity]]]:
+    """The service's revision and, as of it, what there is of these types and names in these scopes; one statement.
+
+    It may hold more than was asked for.
+    """
+    values = {
+        "types": padded(sorted({int(type) for type, _ in references})),
+        "names": padded(sorted({name for _, name in references})),
+        "scope_keys": padded(sorted(set(scope_keys))),
+    }
+    found: dict[Reference, list[Entity]] = {}
+    revision = 0
+    for row in await connection.execute(_CANDIDATES, values):
+        revision = row.config_revision
+        if row.name is not None:
+            entity = entity_of(row)
+            found.setdefault((entity.key.type, entity.key.name), []).append(entity)
+    return revision, found
+
+
+@dataclass(eq=False)
+class _Question:
+    answer: asyncio.Future[tuple[Entry, int]]
+    view: View | None = None
+    reference: Reference | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        assert self.view is not None
+        assert self.reference is not None
+        return ("entity", self.view.own_key, *self.reference)
+
+
+class Resolver:
+    """Answers which entity counts. A Listener of the tail; `run` does its work."""
+
+    def __init__(self, database: Database, tail: Tail, cache: Cache) -> None:
+        self._database = database
+        self._tail = tail
+        self._waiting: deque[_Question] = deque()
+        self._asked = asyncio.Event()
+        self._closed = False
+        self.cache = cache
+        """True at the tail's position."""
+        tail.attach(self)
+
+    async def resolve(self, view: View, reference: Reference) -> tuple[Entry, int]:
+        """The entry whose value is the entity that counts (None if none does), and the revision that this holds for."""
+        return await self._ask(_Question(asyncio.get_running_loop().create_future(), view, reference))
+
+    async def fresh(self) -> int:
+        """Returns when the cache is no older than this call, with the revision that it then holds for.
+
+        That revision, and what the cache says, are good until the caller awaits anything.
+        """
+        await self._ask(_Question(asyncio.get_running_loop().create_future()))
+        return self._tail.position
+
+    def changed(self, changes: Sequence[Logged]) -> None:
+        """See Listener."""
+        self.cache.forget((change.entity.key.type, change.entity.key.name) for change in changes)
+
+    def gap(self, oldest: int) -> None:
+        """See Listener."""
+        self.cache.clear()
+
+    async def run(self) -> None:
+        """Answers questions until `close`."""
+        while not self._closed:
+            await self._asked.wait()
+            self._asked.clear()
+            while self._waiting:
+                await self._answer(self._next_questions())
+
+    def close(self) -> None:
+        """Ends `run`; who asks from now on is refused."""
+        self._closed = True
+        self._asked.set()
+
+    async def _ask(self, question: _Question) -> tuple[Entry, int]:
+        if self._closed:
+            raise ShuttingDown
+        self._waiting.append(question)
+        self._asked.set()
+        return await question.answer
+
+    def _next_questions(self) -> list[_Question]:
+        questions: list[_Question] = []
+        scope_keys = 0
+        while self._waiting and len(questions) < MAX_QUESTIONS:
+            view = self._waiting[0].view
+            scope_keys += len(view.scope_keys or ()) if view is not None else 0
+            if questions and scope_keys > MAX_SCOPE_KEYS:
+                break
+            questions.append(self._waiting.popleft())
+        return questions
+
+    async def _answer(self, questions: list[_Question]) -> None:
+        try:
+            await self._look(questions)
+        except (Exception, asyncio.CancelledError) as error:
+            refusal = error if isinstance(error, Exception) else ShuttingDown()
+            for question in questions:
+                if not question.answer.done():
+                    question.answer.set_exception(refusal)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    async def _look(self, questions: list[_Question]) -> None:
+        while questions:
+            unknown = [one for one in questions if one.reference is not None and self.cache.get(one.key) is None]
+            async with self._database.read() as connection:
+                if unknown:
+                    revision, found = await read_candidates(
+                        connection,
+                        [one.reference for one in unknown if one.reference is not None],
+                        [key for one in unknown if one.view is not None for key in one.view.scope_keys or ()],
+                    )
+                else:
+                    (revision, _), found = await revisions.state(connection), {}
+            if self._tail.position < revision:
+                await self._tail.advance(revision)
+            for question in unknown:
+                self._keep(question, revision, found)
+            # A change that was just read may have taken out what the cache had; those questions look again.
+            questions = [question for question in questions if not self._settle(question)]
+
+    def _keep(self, question: _Question, revision: int, found: dict[Reference, list[Entity]]) -> None:
+        """Answers from what was read; keeps it if no later change was told meanwhile."""
+        assert question.view is not None
+        assert question.reference is not None
+        counts = winner(question.view.ordered(found.get(question.reference, ())))
+        entry = Entry(counts, (question.reference,), size_of(counts) if counts is not None else 0)
+        if self._tail.position == revision:
+            self.cache.put(question.key, entry)
+        if not question.answer.done():
+            question.answer.set_result((entry, revision))
+
+    def _settle(self, question: _Question) -> bool:
+        if question.answer.done():
+            return True
+        if question.reference is None:
+            question.answer.set_result((Entry(None, (), 0), self._tail.position))
+            return True
+        entry = self.cache.get(question.key)
+        if entry is None:
+            return False
+        question.answer.set_result((entry, self._tail.position))
+        return True

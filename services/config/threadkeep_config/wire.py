@@ -1,0 +1,138 @@
+"""Between the contract's messages and the domain's values, both ways. No rule is decided here but what a message is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf import duration_pb2, json_format
+from jsonschema import exceptions, validators
+
+from threadkeep.common.v1 import payload_pb2
+from threadkeep.config.v1 import config_service_pb2, entity_pb2
+from threadkeep_chassis.canonical import canonical_text, exact_text, parse_json, sha256_hex
+from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
+from threadkeep_chassis.scope import Scope, check_scope_values
+from threadkeep_config.domain import definitions
+from threadkeep_config.domain.values import Content, Entity, EntityType, Key, Source
+
+_DIALECTS = {
+    "http://json-schema.org/draft-04/schema": validators.Draft4Validator,
+    "http://json-schema.org/draft-06/schema": validators.Draft6Validator,
+    "http://json-schema.org/draft-07/schema": validators.Draft7Validator,
+    "https://json-schema.org/draft/2019-09/schema": validators.Draft201909Validator,
+    "https://json-schema.org/draft/2020-12/schema": validators.Draft202012Validator,
+}
+
+
+def schema_fault(schema: Mapping[str, Any]) -> str | None:
+    """What is wrong with a JSON schema, without quoting it; None if nothing is. Without `$schema`: draft 2020-12."""
+    named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
+    dialect = _DIALECTS.get(named.removesuffix("#")) if isinstance(named, str) else None
+    if dialect is None:
+        return "$schema names no known draft"
+    try:
+        dialect.check_schema(schema)
+    except exceptions.SchemaError as error:
+        return f"{error.json_path} breaks `{error.validator}`"
+    return None
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+# Embedded JSON keeps its numbers exactly as they were written (X8), so its normal form is not the canonical one.
+JSON_RULES = definitions.JsonRules(parse_json, lambda value: exact_text(_sorted(value)), schema_fault)
+
+
+def entity_type(number: int, path: str) -> EntityType:
+    """The type of the contract's number. Raises FieldInvalid, naming `path`."""
+    try:
+        return EntityType(number)
+    except ValueError as error:
+        raise FieldInvalid(path, "is not a type that this server knows") from error
+
+
+def scope_from(message: payload_pb2.Scope, path: str) -> Scope:
+    """The scope of a message. Raises FieldInvalid, naming `path`."""
+    values = dict(message.values)
+    check_scope_values(values, path)
+    return Scope(values)
+
+
+def target_from(key: config_service_pb2.EntityKey, caller: Scope) -> tuple[Key, Scope]:
+    """Which entity a request means, and in which scope. Raises ScopeForbidden for a broader or foreign one (C4)."""
+    target = caller
+    if key.HasField("target_scope"):
+        target = scope_from(key.target_scope, "key.target_scope")
+        if not caller.contains(target):
+            raise ScopeForbidden("target_scope must hold all keys and values of the caller's scope.")
+    return Key(entity_type(key.type, "key.type"), key.name, target.key), target
+
+
+def content_from(type: EntityType, definition: entity_pb2.Definition, source: Source, prefix: str) -> Content:
+    """The content of a definition. Raises FieldInvalid for what breaks a rule; paths begin with `prefix`."""
+    if definition.WhichOneof("definition") != type.field:
+        raise FieldInvalid(prefix.rstrip("."), f"must be of the key's type: set `{type.field}`")
+    try:
+        document = json_format.MessageToDict(definition, preserving_proto_field_name=True)
+    except (ValueError, json_format.Error) as error:
+        # Of our fields only a duration has values without a JSON form.
+        raise FieldInvalid(f"{prefix}provider.timeout", "must be from 1 ms to 1 h") from error
+    text = canonical_text(definitions.checked(type, document, JSON_RULES, prefix))
+    return Content(source, text, sha256_hex(text.encode()))
+
+
+def definition_of(text: str) -> dict[str, Any]:
+    """The JSON of a stored definition; empty for a hidden or deleted entity."""
+    document: dict[str, Any] = parse_json(text) if text else {}
+    return document
+
+
+def entity_to(entity: Entity) -> entity_pb2.Entity:
+    """Renders an entity."""
+    message = entity_summary(entity)
+    if entity.content.definition:
+        message.definition.MergeFrom(definition_to(definition_of(entity.content.definition)))
+    return message
+
+
+def definition_to(document: dict[str, Any]) -> entity_pb2.Definition:
+    """The message of a definition's JSON. Faster than the JSON parser of protobuf, which is left the odd cases."""
+    try:
+        timeout = document.get("provider", {}).get("timeout")
+        if timeout is not None:
+            length = duration_pb2.Duration()
+            length.FromJsonString(timeout)
+            document = {"provider": {**document["provider"], "timeout": length}}
+        return entity_pb2.Definition(**document)
+    except (TypeError, ValueError):
+        # A newer server may have written a field that this one does not know.
+        return json_format.ParseDict(document, entity_pb2.Definition(), ignore_unknown_fields=True)
+
+
+def entity_summary(entity: Entity) -> entity_pb2.Entity:
+    """Renders an entity without its definition."""
+    content = entity.content
+    message = entity_pb2.Entity(
+        type=int(entity.key.type),  # type: ignore[arg-type]
+        name=entity.key.name,
+        scope=_scope_to(entity.scope),
+        hidden=content.hidden,
+        revision=entity.revision,
+        digest=content.digest,
+        source=entity_pb2.Source(kind=int(content.source.kind), path=content.source.path),  # type: ignore[arg-type]
+        deleted=entity.deleted,
+    )
+    message.create_time.FromDatetime(entity.create_time)
+    message.update_time.FromDatetime(entity.update_time)
+    return message
+
+
+@lru_cache(maxsize=2048)
+def _scope_to(text: str) -> payload_pb2.Scope:
+    return payload_pb2.Scope(values=parse_json(text))
