@@ -17,7 +17,7 @@ from threadkeep_chassis.scope import Scope, check_scope_values
 from threadkeep_config.domain import definitions
 from threadkeep_config.domain.values import Content, Entity, EntityType, Key, Source
 
-_DIALECTS = {
+_DRAFTS = {
     "http://json-schema.org/draft-04/schema": validators.Draft4Validator,
     "http://json-schema.org/draft-06/schema": validators.Draft6Validator,
     "http://json-schema.org/draft-07/schema": validators.Draft7Validator,
@@ -29,11 +29,11 @@ _DIALECTS = {
 def schema_fault(schema: Mapping[str, Any]) -> str | None:
     """What is wrong with a JSON schema, without quoting it; None if nothing is. Without `$schema`: draft 2020-12."""
     named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
-    dialect = _DIALECTS.get(named.removesuffix("#")) if isinstance(named, str) else None
-    if dialect is None:
+    draft = _DRAFTS.get(named.removesuffix("#")) if isinstance(named, str) else None
+    if draft is None:
         return "$schema names no known draft"
     try:
-        dialect.check_schema(schema)
+        draft.check_schema(schema)
     except exceptions.SchemaError as error:
         return f"{error.json_path} breaks `{error.validator}`"
     return None

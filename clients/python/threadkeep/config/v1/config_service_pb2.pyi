@@ -226,7 +226,7 @@ class ListEntitiesRequest(_message.Message):
     page_token: _builtins.str
     """The previous page's next_page_token. Empty: the first page."""
     include_inherited: _builtins.bool
-    """Also list what the caller's scope inherits from broader ones."""
+    """Also list what the caller's scope can inherit from broader ones, with what a narrower one overrides or hides."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_entity_pb2.EntityType.ValueType]:
         """Only these types. Empty: all."""
@@ -500,8 +500,9 @@ Global___ResolveManifestRequest: _TypeAlias = ResolveManifestRequest  # noqa: Y0
 @_typing.final
 class ResolveManifestResponse(_message.Message):
     """The manifest. Its JSON is an object: `agent`, `provider` (absent when the agent names none) and `tools` (in the agent's
-    order), each an object of `name`, `revision`, `digest`, and `definition` (proto3 JSON with proto field names; secret
-    references stay references). The digest covers names, digests and definitions, not revisions.
+    order), each an object of `name`, `revision`, `digest`, and `definition` (the Definition message in proto3 JSON with proto
+    field names, such as `{"tool": {...}}`; secret references stay references). The digest covers names, digests and
+    definitions, not revisions.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -700,7 +701,7 @@ class RollbackRequest(_message.Message):
     request_id: _builtins.str
     """The idempotency key of this request."""
     to_revision: _builtins.int
-    """The revision whose content comes back."""
+    """The revision whose content comes back. A revision at which the entity did not change stands for the one before it."""
     expected_revision: _builtins.int
     """The entity's revision that the caller saw. Absent: not compared."""
     @_builtins.property
@@ -763,7 +764,9 @@ class SetFile(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """The path inside the directory, with forward slashes, without `..`: `agents/NAME.md` (YAML front matter, the body is the
-    system prompt), `agents/NAME.yaml`, `tools/NAME.yaml`, `providers/NAME.yaml`.
+    system prompt), `agents/NAME.yaml`, `tools/NAME.yaml`, `providers/NAME.yaml`. A file holds the fields of its message
+    under their names; a duration is a number of seconds; a field such as `options_json` may be written as YAML under
+    `options`.
     """
     content: _builtins.bytes
     """The file's bytes."""
@@ -825,7 +828,9 @@ class SetChange(_message.Message):
     """What happened."""
     @_builtins.property
     def entity(self) -> _entity_pb2.Entity:
-        """The entity after the change; for DELETED its tombstone (in a dry run, the entity that would go)."""
+        """The entity after the change, without its definition; for DELETED its tombstone (in a dry run, the entity that would
+        go). For SHADOWED the entity that stands in the way.
+        """
 
     def __init__(
         self,
@@ -927,7 +932,7 @@ class WatchFilter(_message.Message):
 
     @_builtins.property
     def exact_scope(self) -> _payload_pb2.Scope:
-        """Only entities of exactly this scope. Absent: every scope that the call sees."""
+        """Only entities of exactly this scope, which the call must see (else SCOPE_FORBIDDEN). Absent: every scope that it sees."""
 
     def __init__(
         self,

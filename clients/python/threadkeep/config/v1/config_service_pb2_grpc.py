@@ -161,15 +161,16 @@ class ConfigServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DiffRevisions(self, request, context):
-        """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND.
+        """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND, REVISION_COMPACTED, FIELD_INVALID (a revision
+        that is not there yet).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Rollback(self, request, context):
-        """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND, REVISION_CONFLICT, FILE_MANAGED,
-        SCOPE_FORBIDDEN.
+        """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND (the entity, or it did not exist at that
+        revision), REVISION_COMPACTED, REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -186,7 +187,8 @@ class ConfigServiceServicer:
     def Watch(self, request, context):
         """Streams changes: from a revision, everything after it, once and in order, then live; from nothing, a snapshot, a SYNCED
         mark, then changes. A scope sees what can count in it; a grant sees the entities of its scopes. REVISION_COMPACTED;
-        SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from.
+        FIELD_INVALID for a revision that is not there yet; SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from
+        (none in a snapshot, which starts again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

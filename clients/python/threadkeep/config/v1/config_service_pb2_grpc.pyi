@@ -56,10 +56,12 @@ class ConfigServiceStub:
     ListRevisions: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ListRevisionsRequest, _config_service_pb2.ListRevisionsResponse]
     """Lists an entity's revisions, newest first, tombstones too. ENTITY_NOT_FOUND."""
     DiffRevisions: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.DiffRevisionsRequest, _config_service_pb2.DiffRevisionsResponse]
-    """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND."""
+    """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND, REVISION_COMPACTED, FIELD_INVALID (a revision
+    that is not there yet).
+    """
     Rollback: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.RollbackRequest, _config_service_pb2.RollbackResponse]
-    """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND, REVISION_CONFLICT, FILE_MANAGED,
-    SCOPE_FORBIDDEN.
+    """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND (the entity, or it did not exist at that
+    revision), REVISION_COMPACTED, REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN.
     """
     ApplySet: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ApplySetRequest, _config_service_pb2.ApplySetResponse]
     """Applies a directory's files as one set in the caller's scope: added, changed and removed files become revisions; a file
@@ -68,7 +70,8 @@ class ConfigServiceStub:
     Watch: _grpc.UnaryStreamMultiCallable[_config_service_pb2.WatchRequest, _config_service_pb2.WatchResponse]
     """Streams changes: from a revision, everything after it, once and in order, then live; from nothing, a snapshot, a SYNCED
     mark, then changes. A scope sees what can count in it; a grant sees the entities of its scopes. REVISION_COMPACTED;
-    SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from.
+    FIELD_INVALID for a revision that is not there yet; SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from
+    (none in a snapshot, which starts again).
     """
 
 @_typing.type_check_only
@@ -99,10 +102,12 @@ class ConfigServiceAsyncStub(ConfigServiceStub):
     ListRevisions: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ListRevisionsRequest, _config_service_pb2.ListRevisionsResponse]  # type: ignore[assignment]
     """Lists an entity's revisions, newest first, tombstones too. ENTITY_NOT_FOUND."""
     DiffRevisions: _aio.UnaryUnaryMultiCallable[_config_service_pb2.DiffRevisionsRequest, _config_service_pb2.DiffRevisionsResponse]  # type: ignore[assignment]
-    """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND."""
+    """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND, REVISION_COMPACTED, FIELD_INVALID (a revision
+    that is not there yet).
+    """
     Rollback: _aio.UnaryUnaryMultiCallable[_config_service_pb2.RollbackRequest, _config_service_pb2.RollbackResponse]  # type: ignore[assignment]
-    """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND, REVISION_CONFLICT, FILE_MANAGED,
-    SCOPE_FORBIDDEN.
+    """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND (the entity, or it did not exist at that
+    revision), REVISION_COMPACTED, REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN.
     """
     ApplySet: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ApplySetRequest, _config_service_pb2.ApplySetResponse]  # type: ignore[assignment]
     """Applies a directory's files as one set in the caller's scope: added, changed and removed files become revisions; a file
@@ -111,7 +116,8 @@ class ConfigServiceAsyncStub(ConfigServiceStub):
     Watch: _aio.UnaryStreamMultiCallable[_config_service_pb2.WatchRequest, _config_service_pb2.WatchResponse]  # type: ignore[assignment]
     """Streams changes: from a revision, everything after it, once and in order, then live; from nothing, a snapshot, a SYNCED
     mark, then changes. A scope sees what can count in it; a grant sees the entities of its scopes. REVISION_COMPACTED;
-    SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from.
+    FIELD_INVALID for a revision that is not there yet; SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from
+    (none in a snapshot, which starts again).
     """
 
 class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -193,7 +199,9 @@ class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _config_service_pb2.DiffRevisionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_config_service_pb2.DiffRevisionsResponse, _abc.Awaitable[_config_service_pb2.DiffRevisionsResponse]]:
-        """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND."""
+        """Compares two revisions of an entity field by field. ENTITY_NOT_FOUND, REVISION_COMPACTED, FIELD_INVALID (a revision
+        that is not there yet).
+        """
 
     @_abc_1.abstractmethod
     def Rollback(
@@ -201,8 +209,8 @@ class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _config_service_pb2.RollbackRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_config_service_pb2.RollbackResponse, _abc.Awaitable[_config_service_pb2.RollbackResponse]]:
-        """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND, REVISION_CONFLICT, FILE_MANAGED,
-        SCOPE_FORBIDDEN.
+        """Writes an older revision's content again, as a new revision. ENTITY_NOT_FOUND (the entity, or it did not exist at that
+        revision), REVISION_COMPACTED, REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN.
         """
 
     @_abc_1.abstractmethod
@@ -223,7 +231,8 @@ class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_config_service_pb2.WatchResponse], _abc.AsyncIterator[_config_service_pb2.WatchResponse]]:
         """Streams changes: from a revision, everything after it, once and in order, then live; from nothing, a snapshot, a SYNCED
         mark, then changes. A scope sees what can count in it; a grant sees the entities of its scopes. REVISION_COMPACTED;
-        SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from.
+        FIELD_INVALID for a revision that is not there yet; SLOW_CONSUMER and SHUTTING_DOWN carry the revision to resume from
+        (none in a snapshot, which starts again).
         """
 
 def add_ConfigServiceServicer_to_server(servicer: ConfigServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

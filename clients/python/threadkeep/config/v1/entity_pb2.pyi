@@ -100,7 +100,9 @@ class Provider(_message.Message):
     max_retries: _builtins.int
     """How often one model call is retried by the provider's own client. Absent: that client's default. 0 to 10."""
     options_json: _builtins.str
-    """More options for the model's constructor: a JSON object. Names that look like secrets are refused."""
+    """More options for the model's constructor: a JSON object. Names and values that look like secrets are refused. Comes back
+    with its keys sorted.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long one model call may take. Absent: the client's default. From 1 ms to 1 h."""
@@ -139,7 +141,7 @@ class Tool(_message.Message):
     description: _builtins.str
     """What the tool does, for the model to read."""
     args_schema_json: _builtins.str
-    """JSON Schema of the arguments. Absent: taken from the implementation."""
+    """JSON Schema of the arguments, an object's. Absent: taken from the implementation. Comes back with its keys sorted."""
     approval_required: _builtins.bool
     """A person approves each call before it is made."""
     @_builtins.property
@@ -322,7 +324,9 @@ class Entity(_message.Message):
     revision: _builtins.int
     """The service's revision at which this content was written."""
     digest: _builtins.str
-    """SHA-256 of the canonical definition."""
+    """SHA-256 of the canonical definition: the RFC 8785 JSON of its proto3 JSON with proto field names. Empty when there is no
+    definition.
+    """
     deleted: _builtins.bool
     """A tombstone: the entity was deleted at this revision."""
     @_builtins.property
