@@ -22,7 +22,7 @@ class DecodingRefused(ValueError):
     def __init__(self, type_name: str, where: str = "") -> None:
         place = f" in {where}" if where else ""
         super().__init__(
-            f"refused to build {type_name}{place}: it is not on the allow-list; if it is yours, pass it in `allowed_types`"
+            f"refused to build {type_name}{place}, which is not on the allow-list; `allowed_types` takes your own"
         )
         self.type_name = type_name
         self.where = where

@@ -1,0 +1,252 @@
+"""The saver that a worker binds to a leased run: its writes carry the lease, and a superstep is one commit.
+
+Durability as LangGraph means it: with `sync` a checkpoint is acknowledged when it is committed, with `async` and `exit`
+when it is queued; the commit that ends the run sends whatever is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
+
+from threadkeep.client import AsyncClient, Client
+from threadkeep.errors import DeadlineExceeded, Unavailable
+from threadkeep.langgraph import codec
+from threadkeep.langgraph.commit_queue import CommitQueue, Committed, committed
+from threadkeep.langgraph.saver import SaverBase, get_call, list_filters
+from threadkeep.langgraph.serde import AllowedType
+from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2
+
+Durability = Literal["sync", "async", "exit"]
+
+ERROR_SOURCE_NODE = "__error_source_node__"
+"""LangGraph marks a failed task with it before it starts the task's error handler, which must find it durable."""
+_CONTROL = frozenset((INTERRUPT, RESUME))
+
+TURNS = 2
+"""Turns of the event loop between a task's last writes and its superstep's checkpoint."""
+
+
+class RunSaver(SaverBase):
+    """The saver of one leased run. Only for that run's session; unusable once the run is over for this worker."""
+
+    def __init__(
+        self,
+        queue: CommitQueue,
+        client: AsyncClient,
+        sync_client: Client,
+        *,
+        durability: Durability = "sync",
+        serde: SerializerProtocol | None = None,
+        allowed_types: Iterable[AllowedType] = (),
+    ) -> None:
+        super().__init__(serde, allowed_types)
+        self.queue = queue
+        self.durability = durability
+        self._async, self._sync = client, sync_client
+
+    @property
+    def asks(self) -> bool:
+        """True if a question of the root graph is kept for the commit that makes the run wait."""
+        return any(
+            group.checkpoint_ns == "" and any(one.channel == INTERRUPT for one in group.writes)
+            for group in self.queue.held()
+        )
+
+    # --- writes
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Queues a checkpoint, and waits for its commit unless durability says otherwise."""
+        stored, done = self._add_put(config, checkpoint, metadata, new_versions)
+        self.queue.kick_soon()
+        if self.durability == "sync":
+            done.result()
+        return stored
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Queues a checkpoint, and waits for its commit unless durability says otherwise."""
+        stored, done = self._add_put(config, checkpoint, metadata, new_versions)
+        self.queue.kick_after_turns(TURNS)
+        if self.durability == "sync":
+            await committed(done)
+        return stored
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Queues a task's writes; those that an error handler relies on are waited for."""
+        done = self._add_writes(config, writes, task_id, task_path)
+        if done is not None:
+            self.queue.kick_soon()
+            if _must_be_durable(writes):
+                done.result()
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Queues a task's writes; those that an error handler relies on are waited for."""
+        done = self._add_writes(config, writes, task_id, task_path)
+        if done is not None:
+            self.queue.kick_after_turns(TURNS)
+            if _must_be_durable(writes):
+                await committed(done)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Deletes the thread's checkpoints and writes, under the run's lease."""
+        self._check_session(str(thread_id))
+        self._wait_for_queue()
+        self._sync.checkpoints.delete_thread(str(thread_id), lease=self.queue.lease)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Deletes the thread's checkpoints and writes, under the run's lease."""
+        self._check_session(str(thread_id))
+        await self._await_queue()
+        await self._async.checkpoints.delete_thread(str(thread_id), lease=self.queue.lease)
+
+    # --- reads: after what is queued, with what is kept
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
+        self._wait_for_queue()
+        with self._reading():
+            response = self._sync.checkpoints._run(get_call(config))
+        return self._found(self._with_held(response))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
+        await self._await_queue()
+        with self._reading():
+            response = await self._async.checkpoints._run(get_call(config))
+        return self._found(self._with_held(response))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
+        self._wait_for_queue()
+        wanted = list_filters(config, filter, before, limit)
+        if wanted is not None:
+            for stored in self._sync.checkpoints.list(**wanted):
+                self._overlay(stored)
+                yield self._listed(stored)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
+        await self._await_queue()
+        wanted = list_filters(config, filter, before, limit)
+        if wanted is not None:
+            async for stored in self._async.checkpoints.list(**wanted):
+                self._overlay(stored)
+                yield self._listed(stored)
+
+    # --- inside
+
+    def _add_put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> tuple[RunnableConfig, Committed]:
+        session_id = self._check_session(codec.session_id_of(config))
+        put = codec.to_put(config, checkpoint, metadata, new_versions, self.serde)
+        done = self.queue.add(checkpoint_pb2.CheckpointOp(put=put))
+        return codec.config_of(session_id, put.checkpoint_ns, put.checkpoint_id), done
+
+    def _add_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> Committed | None:
+        if not writes:
+            return None
+        self._check_session(codec.session_id_of(config))
+        op = checkpoint_pb2.CheckpointOp(writes=codec.to_writes(config, writes, task_id, task_path, self.serde))
+        if all(channel in _CONTROL for channel, _ in writes):
+            self.queue.hold(op)
+            return None
+        return self.queue.add(op)
+
+    def _check_session(self, session_id: str) -> str:
+        if session_id != self.queue.session_id:
+            raise ValueError(
+                f"this saver is bound to the run of session {self.queue.session_id!r} and writes no other thread; "
+                "use a ThreadkeepSaver for other threads"
+            )
+        return session_id
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A run whose checkpoints can't be read can't go on here, which is not the graph's fault."""
+        try:
+            yield
+        except (Unavailable, DeadlineExceeded) as error:
+            self.queue.fail(error)
+            raise
+
+    def _wait_for_queue(self) -> None:
+        pending = self.queue.flush()
+        if pending is not None:
+            pending.result()
+
+    async def _await_queue(self) -> None:
+        pending = self.queue.flush()
+        if pending is not None:
+            await committed(pending)
+
+    def _with_held(
+        self, response: checkpoint_service_pb2.GetCheckpointResponse
+    ) -> checkpoint_service_pb2.GetCheckpointResponse:
+        if response.HasField("checkpoint"):
+            self._overlay(response.checkpoint)
+        return response
+
+    def _overlay(self, stored: checkpoint_pb2.CheckpointTuple) -> None:
+        """Puts the writes that are kept over those that are stored, as the server will."""
+        if stored.session_id != self.queue.session_id:
+            return
+        writes = {(one.task_id, one.index): one for one in stored.pending_writes}
+        kept = [
+            one
+            for group in self.queue.held()
+            if (group.checkpoint_ns, group.checkpoint_id) == (stored.checkpoint_ns, stored.checkpoint_id)
+            for one in group.writes
+        ]
+        if kept:
+            writes.update({(one.task_id, one.index): one for one in kept})
+            del stored.pending_writes[:]
+            stored.pending_writes.extend(
+                sorted(writes.values(), key=lambda one: (one.task_path, one.task_id, one.index))
+            )
+
+
+def _must_be_durable(writes: Sequence[tuple[str, Any]]) -> bool:
+    return any(channel == ERROR_SOURCE_NODE for channel, _ in writes)

@@ -1,0 +1,66 @@
+"""Chat models from provider definitions: `scripted`, `openai_compatible`, and what init_chat_model knows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+
+from threadkeep.worker.errors import AgentBuildError
+from threadkeep.worker.secrets import Secrets
+
+NO_KEY = "not-needed"
+"""What a compatible endpoint gets as key when its provider names none: the client insists on one."""
+
+
+def build_model(provider: Mapping[str, Any], model: str, secrets: Secrets) -> BaseChatModel:
+    """The chat model of a Provider definition (proto3 JSON). `model` may be empty: the provider's own counts then.
+
+    Raises AgentBuildError, SecretUnavailable.
+    """
+    kind = provider.get("type", "")
+    name = model or provider.get("model", "")
+    options = _options(provider)
+    if kind == "scripted":
+        from threadkeep.worker.scripted import ScriptedChatModel
+
+        return ScriptedChatModel(**{"model_name": name or "scripted", **options})
+    if not name:
+        raise AgentBuildError(f"neither the agent nor its provider ({kind}) names a model")
+    settings = {**options, **_settings(provider)}
+    reference = provider.get("api_key_reference", "")
+    if reference:
+        settings["api_key"] = secrets.resolve(reference)
+    if kind == "openai_compatible":
+        from langchain_openai import ChatOpenAI
+
+        # Compatible endpoints speak the chat completions API, whatever a model is called.
+        return ChatOpenAI(**{"model": name, "api_key": NO_KEY, "use_responses_api": False, **settings})
+    from langchain.chat_models import init_chat_model
+
+    try:
+        return init_chat_model(name, model_provider=kind, **settings)
+    except (ImportError, ValueError) as error:
+        raise AgentBuildError(f"provider type {kind!r} can't be used on this worker: {error}") from error
+
+
+def _options(provider: Mapping[str, Any]) -> dict[str, Any]:
+    text = provider.get("options_json", "")
+    options = json.loads(text) if text else {}
+    if not isinstance(options, dict):
+        raise AgentBuildError("a provider's options are a JSON object")
+    return options
+
+
+def _settings(provider: Mapping[str, Any]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if provider.get("endpoint"):
+        settings["base_url"] = provider["endpoint"]
+    if "max_retries" in provider:
+        settings["max_retries"] = int(provider["max_retries"])
+    if "timeout" in provider:
+        # A duration in proto3 JSON: "1.5s".
+        settings["timeout"] = float(str(provider["timeout"]).removesuffix("s"))
+    return settings
