@@ -70,6 +70,11 @@ class ManualClock:
         heapq.heappush(self._sleepers, (self._elapsed + seconds, self._count, future))
         await future
 
+    @property
+    def sleeper_count(self) -> int:
+        """How many wait for the time to move on."""
+        return len(self._sleepers)
+
     def advance(self, seconds: float) -> None:
         """Moves the time forward and wakes who waited for it."""
         self._elapsed += seconds

@@ -88,6 +88,12 @@ async def list_latest(
 
     `before`: only places below this one. No content is read.
     """
+    rows = await connection.execute(latest_statement(scope_key, wanted, before, limit))
+    return [(row.place, to_version(row)) for row in rows]
+
+
+def latest_statement(scope_key: str, wanted: ArtifactFilter, before: int | None, limit: int) -> sa.Select[Any]:
+    """The statement of `list_latest`: an index on one of the filters, or on the place, gives rows in order."""
     labels = sorted(wanted.labels.items())
     source: Any = artifacts.join(
         versions,
@@ -120,14 +126,13 @@ async def list_latest(
             conditions.append(label.c.scope_key == scope_key)
     if before is not None:
         conditions.append(place < before)
-    statement = (
+    return (
         sa.select(place.label("place"), *version_columns)
         .select_from(source)
         .where(*conditions)
         .order_by(place.desc())
         .limit(limit)
     )
-    return [(row.place, to_version(row)) for row in await connection.execute(statement)]
 
 
 def _is(scope_key: str, artifact_id: str) -> tuple[sa.ColumnElement[bool], ...]:

@@ -1,0 +1,121 @@
+"""The artifacts service without its server: database, blob store and use cases, with a clock that stands still."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import pytest
+import sqlalchemy as sa
+
+from tests.support.artifacts import header, trailer
+from threadkeep.artifacts.v1 import artifact_pb2
+from threadkeep.artifacts.v1 import artifact_service_pb2 as pb
+from threadkeep_artifacts.blobs.database import DatabaseBlobs
+from threadkeep_artifacts.commands.artifacts import Artifacts
+from threadkeep_artifacts.commands.downloads import Downloads
+from threadkeep_artifacts.commands.sweeping import Sweep
+from threadkeep_artifacts.commands.uploads import Uploads
+from threadkeep_artifacts.domain.values import ContentClaim
+from threadkeep_artifacts.server import LIMITS, MIGRATIONS
+from threadkeep_artifacts.service.convert import claim_from_proto, intent_from_proto, version_to_proto
+from threadkeep_artifacts.tables import blob_chunks, blobs, staged_blobs
+from threadkeep_chassis.clock import ManualClock
+from threadkeep_chassis.database import Database
+from threadkeep_chassis.limits import Limits
+from threadkeep_chassis.migrations import migrate, prepare
+from threadkeep_chassis.scope import Call, Scope
+
+UPLOAD_TTL = 600.0
+GRACE = 60.0
+
+Parts = AsyncIterator[bytes | ContentClaim]
+
+
+@dataclass
+class House:
+    """What the tests of this folder work with."""
+
+    database: Database
+    clock: ManualClock
+    blobs: DatabaseBlobs
+    uploads: Uploads
+    downloads: Downloads
+    artifacts: Artifacts
+    sweep: Sweep
+    eager_sweep: Sweep
+    """A sweep that keeps unreferenced content for no time at all."""
+
+    async def upload(
+        self, content: bytes, parts: Callable[[bytes], Parts] | None = None, scope: str = "acme", **more: object
+    ) -> artifact_pb2.ArtifactVersion:
+        """Uploads content; `parts` may send it in another way."""
+        head = header(**more)  # type: ignore[arg-type]
+        response = await self.uploads.receive(
+            _call(scope),
+            intent_from_proto(head),
+            head.SerializeToString(deterministic=True),
+            (parts or whole)(content),
+            pb.UploadVersionResponse,
+            lambda version: pb.UploadVersionResponse(version=version_to_proto(version)),
+        )
+        assert isinstance(response, pb.UploadVersionResponse)
+        return response.version
+
+    async def download(self, artifact_id: str, scope: str = "acme", offset: int = 0, length: int = 0) -> bytes:
+        """Downloads the latest version."""
+        key = Scope({"tenant": scope}).key
+        version, plan = await self.downloads.open(key, artifact_id, 0, offset, length)
+        return b"".join([chunk async for chunk in self.downloads.read(key, version, plan)])
+
+    async def delete(self, artifact_id: str, scope: str = "acme") -> int:
+        """Deletes the artifact."""
+        return await self.database.retrying(self.artifacts.delete(Scope({"tenant": scope}).key, artifact_id, None))
+
+    async def count(self, table: sa.Table) -> int:
+        """How many rows a table has."""
+        async with self.database.read() as connection:
+            counted: int = await connection.scalar(sa.select(sa.func.count()).select_from(table))
+            return counted
+
+    async def left_over(self) -> tuple[int, int, int]:
+        """How many (blobs, staged blobs, chunks) there are."""
+        return await self.count(blobs), await self.count(staged_blobs), await self.count(blob_chunks)
+
+
+async def whole(content: bytes) -> Parts:
+    """Sends the content in one chunk (at most 1 MiB each), then its claim."""
+    for at in range(0, len(content), 1024 * 1024):
+        yield content[at : at + 1024 * 1024]
+    yield claim_of(content)
+
+
+def claim_of(content: bytes) -> ContentClaim:
+    """The claim that fits the content."""
+    return claim_from_proto(trailer(content))
+
+
+def _call(scope: str) -> Call:
+    return Call("/threadkeep.artifacts.v1.ArtifactService/UploadVersion", named_scope=Scope({"tenant": scope}))
+
+
+@pytest.fixture
+async def house(database_url: str) -> AsyncIterator[House]:
+    """On every backend."""
+    if database_url != "memory:":
+        await migrate(database_url, MIGRATIONS)
+    clock = ManualClock()
+    database = await Database.open(database_url, "artifacts", clock=clock)
+    try:
+        await prepare(database, MIGRATIONS)
+        store = DatabaseBlobs(database)
+        yield House(
+            database,
+            clock,
+            store,
+            Uploads(database, store, Limits(*LIMITS), clock, upload_ttl_seconds=UPLOAD_TTL),
+            Downloads(database, store),
+            Artifacts(database),
+            Sweep(database, store, upload_ttl_seconds=UPLOAD_TTL, garbage_grace_seconds=GRACE),
+            Sweep(database, store, upload_ttl_seconds=UPLOAD_TTL, garbage_grace_seconds=-1.0),
+        )
+    finally:
+        await database.close()
