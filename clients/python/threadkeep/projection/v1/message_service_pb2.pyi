@@ -29,7 +29,9 @@ class Freshness(_message.Message):
     AT_LEAST_FIELD_NUMBER: _builtins.int
     MAX_WAIT_FIELD_NUMBER: _builtins.int
     at_least: _builtins.bytes
-    """A cursor of the runtime: a CommitReceipt's or an Event's. The answer reflects everything up to it."""
+    """A cursor of the runtime: a CommitReceipt's or an Event's. The answer reflects everything up to it. CURSOR_UNKNOWN: it
+    is from before a restore. CURSOR_INVALID: it is none, as far as that can be told without waiting for it.
+    """
     @_builtins.property
     def max_wait(self) -> _duration_pb2.Duration:
         """How long to wait for it. Absent: 5 s. At most 60 s."""

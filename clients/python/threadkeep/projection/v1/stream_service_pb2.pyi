@@ -37,7 +37,7 @@ class SubscribeSessionRequest(_message.Message):
     committed_only: _builtins.bool
     """Leave out live observations."""
     until_task_id: _builtins.str
-    """End after the event that ends this task. Absent: go on for ever."""
+    """End after the event that ends this task of the session, seen or not. Absent: go on for ever."""
     def __init__(
         self,
         *,

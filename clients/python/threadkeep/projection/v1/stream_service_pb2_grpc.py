@@ -48,7 +48,8 @@ class StreamServiceServicer:
 
     def SubscribeSession(self, request, context):
         """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-        CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+        TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
+        the cursor to resume from.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

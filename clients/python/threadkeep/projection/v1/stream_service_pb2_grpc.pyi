@@ -35,7 +35,8 @@ class StreamServiceStub:
     def __new__(cls, channel: _aio.Channel) -> StreamServiceAsyncStub: ...
     SubscribeSession: _grpc.UnaryStreamMultiCallable[_stream_service_pb2.SubscribeSessionRequest, _stream_service_pb2.SubscribeSessionResponse]
     """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-    CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+    TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
+    the cursor to resume from.
     """
 
 @_typing.type_check_only
@@ -45,7 +46,8 @@ class StreamServiceAsyncStub(StreamServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubscribeSession: _aio.UnaryStreamMultiCallable[_stream_service_pb2.SubscribeSessionRequest, _stream_service_pb2.SubscribeSessionResponse]  # type: ignore[assignment]
     """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-    CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+    TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
+    the cursor to resume from.
     """
 
 class StreamServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -58,7 +60,8 @@ class StreamServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_stream_service_pb2.SubscribeSessionResponse], _abc.AsyncIterator[_stream_service_pb2.SubscribeSessionResponse]]:
         """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-        CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+        TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
+        the cursor to resume from.
         """
 
 def add_StreamServiceServicer_to_server(servicer: StreamServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -86,7 +86,7 @@ class SessionSummary(_message.Message):
 
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """The tokens that its messages took together."""
+        """The tokens that its messages took together, those included that were taken out of the conversation since."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -181,7 +181,7 @@ class TaskSummary(_message.Message):
 
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """The tokens that its messages took together."""
+        """The tokens that its messages took together, those included that were taken out of the conversation since."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -257,7 +257,7 @@ class RunSummary(_message.Message):
     """How many checkpoints of the root namespace it recorded."""
     @_builtins.property
     def usage(self) -> _message_pb2.TokenUsage:
-        """The tokens that its messages took together."""
+        """The tokens that its messages took together, those included that were taken out of the conversation since."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
