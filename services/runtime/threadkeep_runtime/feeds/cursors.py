@@ -53,6 +53,7 @@ class Place:
         self._codec = codec
         self._incarnation = incarnation
         self._subject = _subject(extent)
+        self._encode = codec.encoder(incarnation, self._subject)
         self._marks = _marks(extent) if isinstance(extent, ThreadExtent) else ()
         self.numbers = list(numbers)
         """(sequence,) or a position for each partition."""
@@ -63,7 +64,7 @@ class Place:
 
     def cursor(self) -> bytes:
         """The opaque form."""
-        return self._codec.encode((*self.numbers, *self._marks), self._incarnation, self._subject)
+        return self._encode((*self.numbers, *self._marks))
 
     def text(self) -> str:
         """The opaque form in base64, for an error's metadata."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+from google.protobuf import timestamp_pb2
+
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.runtime.v1 import event_pb2, event_service_pb2
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_runtime.domain.feeds import EventFilter
 from threadkeep_runtime.feeds.frames import BookmarkFrame, EventsFrame, Frame, GapFrame
 from threadkeep_runtime.store.events_read import EventRow
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Scopes = dict[str, dict[str, str]]
 
@@ -34,7 +40,7 @@ def event_to_proto(row: EventRow, cursor: bytes, scopes: Scopes | None) -> event
         schema_version=row.schema_version,
         causation_id=row.causation_id,
         correlation_id=row.correlation_id,
-        create_time=row.create_time,  # type: ignore[arg-type]
+        create_time=_timestamp(row.create_time),
         commit_sequence=row.commit_sequence,
     )
     if row.content_type is not None:
@@ -48,6 +54,12 @@ def event_to_proto(row: EventRow, cursor: bytes, scopes: Scopes | None) -> event
         event.scope.SetInParent()
         event.scope.values.update(scopes.get(row.scope_key, {}))
     return event
+
+
+def _timestamp(moment: datetime) -> timestamp_pb2.Timestamp:
+    """Much faster than protobuf's own conversion, which a feed would feel."""
+    since = moment - _EPOCH
+    return timestamp_pb2.Timestamp(seconds=since.days * 86_400 + since.seconds, nanos=since.microseconds * 1000)
 
 
 def frame_to_proto(frame: Frame) -> event_service_pb2.SubscribeEventsResponse:
