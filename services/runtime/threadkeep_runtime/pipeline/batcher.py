@@ -112,7 +112,7 @@ class Batcher:
             self._waiting.clear()
 
     def _pick(self) -> list[Work]:
-        """The next batch, in order of arrival. A thread's second command, and a request sent twice, wait for the next."""
+        """The next batch, in order of arrival. A thread's second command, or a request's copy, waits for another."""
         batch: list[Work] = []
         deferred: list[Work] = []
         threads: set[str] = set()

@@ -1,4 +1,4 @@
-"""Failpoints for tests: the process ends itself with SIGKILL at a named moment of a commit. Off unless a setting says so.
+"""Failpoints for tests: the process ends itself with SIGKILL at a named moment of a commit, if a setting says so.
 
 `THREADKEEP_FAILPOINT=before_commit` kills at the first batch that gets there, `before_commit:5` lets five pass.
 """

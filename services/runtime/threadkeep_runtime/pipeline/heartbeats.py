@@ -33,9 +33,7 @@ class Heartbeats:
         """Renews a lease. Raises RunNotFound, LeaseLost, and what a lost database raises."""
         if self._closing:
             raise ShuttingDown()
-        answer: _log = structlog.get_logger("threadkeep.heartbeats")
-
-Answer = asyncio.get_running_loop().create_future()
+        answer: Answer = asyncio.get_running_loop().create_future()
         self._waiting.append((beat, answer))
         self._arrived.set()
         outcome = await asyncio.shield(answer)
@@ -73,7 +71,7 @@ Answer = asyncio.get_running_loop().create_future()
         self._arrived.set()
 
     async def _renew_all(self, beats: Sequence[Beat]) -> list[Renewed | ThreadkeepError]:
-        async def work(connection: Connection) -> list[Renewed | None | bool]:
+        async def work(connection: Connection) -> list[Renewed | bool | None]:
             now = await connection.now()
             return await connection.run(lambda sync: leases.renew(sync, beats, now))
 

@@ -1,0 +1,253 @@
+"""Messages to domain values, with the checks that the descriptors can't say. Errors name the field's path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from threadkeep.common.v1 import content_pb2, payload_pb2
+from threadkeep.runtime.v1 import (
+    commit_pb2,
+    event_pb2,
+    run_pb2,
+    session_pb2,
+    session_service_pb2,
+    task_pb2,
+    ticket_pb2,
+)
+from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_chassis.limits import Limits
+from threadkeep_runtime.domain.commands import Awaiting, Disposition, Ended, Running, SessionDraft, TicketDraft
+from threadkeep_runtime.domain.values import BUILDER, Actor, Answer, Event, Failure, LeaseRef, Payload
+from threadkeep_runtime.service.answers import answer_problem, schema_problem
+
+MAX_TEXT = 256
+"""Characters of a metadata entry's key and value."""
+
+OWN_TYPES = "threadkeep."
+
+NewId = Callable[[], str]
+
+
+def enum_name(enum: Any, value: int, prefix: str, path: str) -> str:
+    """The name of an enum's value without its prefix. Raises FieldInvalid for one that this server does not know."""
+    if value not in enum.values():
+        raise FieldInvalid(path, "is not a value that this server knows")
+    return str(enum.Name(value)).removeprefix(prefix)
+
+
+def actor_of(actor: payload_pb2.Actor, path: str = "actor") -> Actor:
+    """Who acts."""
+    kind = enum_name(payload_pb2.ActorKind, actor.kind, "ACTOR_KIND_", f"{path}.kind")
+    return Actor(kind, actor.id if actor.HasField("id") else None)
+
+
+def payload_of(message: payload_pb2.Payload) -> Payload:
+    """An opaque value."""
+    return Payload(message.content_type, message.data, dict(message.attributes) or None)
+
+
+def metadata_of(metadata: Mapping[str, str], path: str) -> dict[str, str]:
+    """Facts of the owner's. Raises FieldInvalid for entries that are too long, or that have no name."""
+    for key, value in metadata.items():
+        if not 1 <= len(key) <= MAX_TEXT:
+            raise FieldInvalid(path, f"keys have 1 to {MAX_TEXT} characters")
+        if len(value) > MAX_TEXT:
+            raise FieldInvalid(path, f"values have at most {MAX_TEXT} characters")
+    return dict(metadata)
+
+
+def settings_of(settings: session_pb2.SessionSettings, path: str) -> dict[str, Any]:
+    """Settings that override the agent's."""
+    found: dict[str, Any] = {}
+    if settings.HasField("model"):
+        found["model"] = settings.model
+    if settings.HasField("max_steps"):
+        if settings.max_steps < 1:
+            raise FieldInvalid(f"{path}.max_steps", "is at least 1")
+        found["max_steps"] = settings.max_steps
+    return found
+
+
+def session_draft_of(draft: session_service_pb2.SessionDraft, path: str) -> SessionDraft:
+    """What a caller decides about a session."""
+    return SessionDraft(
+        title=draft.title,
+        agent_name=draft.agent_name if draft.HasField("agent_name") else "",
+        metadata=metadata_of(draft.metadata, f"{path}.metadata"),
+        settings=settings_of(draft.settings, f"{path}.settings"),
+    )
+
+
+def lease_of(lease: commit_pb2.Lease) -> LeaseRef:
+    """What a worker shows."""
+    return LeaseRef(lease.run_id, lease.epoch)
+
+
+def optional_lease(message: Any) -> LeaseRef | None:
+    """The `lease` of a message, if it has one."""
+    return lease_of(message.lease) if message.HasField("lease") else None
+
+
+def seconds_of(message: Any, name: str, default: float, *, least: float = 0.0, most: float | None = None) -> float:
+    """A duration field in seconds, the default if it is absent. Raises FieldInvalid outside of least and most."""
+    if not message.HasField(name):
+        return default
+    duration: Duration = getattr(message, name)
+    seconds = duration.seconds + duration.nanos / 1e9
+    if seconds < least:
+        raise FieldInvalid(name, f"is at least {least:g} s" if least else "must not be negative")
+    if most is not None and seconds > most:
+        raise FieldInvalid(name, f"is at most {most:g} s")
+    return seconds
+
+
+def time_of(timestamp: Timestamp, path: str) -> datetime:
+    """A time, with microseconds. Raises FieldInvalid outside of the years 1 to 9999."""
+    try:
+        return timestamp.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise FieldInvalid(path, "must be a time from year 1 to 9999") from error
+
+
+def task_input_of(message: task_pb2.TaskInput, new_id: NewId, limits: Limits) -> tuple[bytes, dict[str, Any]]:
+    """The input with an id for every message, serialized; and as it goes into the submission event: proto3 JSON.
+
+    The event carries no payload's data: that is for the worker, which gets it with the run.
+    """
+    limits.check("max_task_input_bytes", message.ByteSize())
+    which = message.WhichOneof("input")
+    if which is None:
+        raise FieldInvalid("input", "needs messages or a payload")
+    given = task_pb2.TaskInput()
+    given.CopyFrom(message)
+    if which == "messages":
+        _complete_messages(given.messages.messages, new_id)
+    shown = task_pb2.TaskInput()
+    shown.CopyFrom(given)
+    if which == "payload":
+        shown.payload.ClearField("data")
+    return given.SerializeToString(deterministic=True), json_format.MessageToDict(
+        shown, preserving_proto_field_name=True
+    )
+
+
+def _complete_messages(messages: Sequence[content_pb2.InputMessage], new_id: NewId) -> None:
+    seen: set[str] = set()
+    for index, message in enumerate(messages):
+        path = f"input.messages.messages[{index}]"
+        if not message.HasField("message_id"):
+            message.message_id = new_id()
+        if message.message_id in seen:
+            raise FieldInvalid(f"{path}.message_id", "must be unique")
+        seen.add(message.message_id)
+        enum_name(content_pb2.MessageRole, message.role, "MESSAGE_ROLE_", f"{path}.role")
+        if message.role == content_pb2.MESSAGE_ROLE_UNSPECIFIED:
+            message.role = content_pb2.MESSAGE_ROLE_USER
+        for number, part in enumerate(message.parts):
+            if part.WhichOneof("part") is None:
+                raise FieldInvalid(f"{path}.parts[{number}]", "needs text or block_json")
+
+
+def events_of(drafts: Sequence[event_pb2.EventDraft], new_id: NewId, limits: Limits, path: str) -> tuple[Event, ...]:
+    """Events to append."""
+    return tuple(_event(draft, new_id, limits, f"{path}[{index}]") for index, draft in enumerate(drafts))
+
+
+def _event(draft: event_pb2.EventDraft, new_id: NewId, limits: Limits, path: str) -> Event:
+    limits.check("max_event_bytes", draft.ByteSize())
+    if draft.type.startswith(OWN_TYPES):
+        raise FieldInvalid(f"{path}.type", "must not begin with `threadkeep.`: those are the server's own")
+    if draft.schema_version < 0:
+        raise FieldInvalid(f"{path}.schema_version", "must not be negative")
+    visibility = enum_name(event_pb2.Visibility, draft.visibility, "VISIBILITY_", f"{path}.visibility")
+    is_named = draft.HasField("event_id")
+    return Event(
+        draft.event_id if is_named else new_id(),
+        is_named,
+        draft.type,
+        BUILDER if visibility == "UNSPECIFIED" else draft.visibility,
+        None,
+        None,
+        payload_of(draft.payload) if draft.HasField("payload") else None,
+        draft.schema_version or 1,
+        draft.causation_id if draft.HasField("causation_id") else None,
+        draft.correlation_id if draft.HasField("correlation_id") else None,
+    )
+
+
+def disposition_of(commit: commit_pb2.ThreadCommit, new_id: NewId, limits: Limits) -> Disposition | None:
+    """What becomes of the run."""
+    which = commit.WhichOneof("disposition")
+    if which is None:
+        return None
+    if not commit.HasField("lease"):
+        raise FieldInvalid("commit.lease", "is required with a disposition")
+    if which == "running":
+        return Running()
+    if which == "awaiting":
+        return Awaiting(
+            tuple(
+                _ticket_draft(draft, new_id, limits, f"commit.awaiting.tickets[{index}]")
+                for index, draft in enumerate(commit.awaiting.tickets)
+            )
+        )
+    return _ended(commit.ended)
+
+
+def _ended(ended: commit_pb2.RunEnded) -> Ended:
+    path = "commit.ended"
+    cause = enum_name(run_pb2.RunEndCause, ended.cause, "RUN_END_CAUSE_", f"{path}.cause")
+    if cause not in ("SUCCEEDED", "FAILED", "CANCELED"):
+        raise FieldInvalid(f"{path}.cause", "is SUCCEEDED, FAILED or CANCELED")
+    if ended.HasField("failure") != (cause == "FAILED"):
+        raise FieldInvalid(f"{path}.failure", "is required with FAILED, and goes with nothing else")
+    if ended.HasField("result") and cause != "SUCCEEDED":
+        raise FieldInvalid(f"{path}.result", "goes with SUCCEEDED only")
+    return Ended(
+        cause,
+        payload_of(ended.result) if ended.HasField("result") else None,
+        Failure(ended.failure.code, ended.failure.message) if cause == "FAILED" else None,
+    )
+
+
+def _ticket_draft(draft: ticket_pb2.TicketDraft, new_id: NewId, limits: Limits, path: str) -> TicketDraft:
+    limits.check("max_ticket_bytes", draft.ByteSize())
+    kind = enum_name(ticket_pb2.TicketKind, draft.kind, "TICKET_KIND_", f"{path}.kind")
+    schema = draft.answer_schema_json if draft.HasField("answer_schema_json") else None
+    if schema is not None and (problem := schema_problem(schema)) is not None:
+        raise FieldInvalid(f"{path}.answer_schema_json", problem)
+    decisions = tuple(draft.allowed_decisions)
+    if len(set(decisions)) < len(decisions):
+        raise FieldInvalid(f"{path}.allowed_decisions", "must be different")
+    default = answer_of(draft.default_answer) if draft.HasField("default_answer") else None
+    if default is not None:
+        broken = answer_problem(default, decisions, schema, f"{path}.default_answer")
+        if broken is not None:
+            raise FieldInvalid(*broken)
+    is_named = draft.HasField("ticket_id")
+    return TicketDraft(
+        ticket_id=draft.ticket_id if is_named else new_id(),
+        is_named=is_named,
+        kind="INPUT" if kind == "UNSPECIFIED" else kind,
+        prompt=payload_of(draft.prompt) if draft.HasField("prompt") else None,
+        answer_schema_json=schema,
+        allowed_decisions=decisions,
+        deadline=time_of(draft.deadline, f"{path}.deadline") if draft.HasField("deadline") else None,
+        default_answer=default,
+        assignee=draft.assignee if draft.HasField("assignee") else None,
+        interrupt_id=draft.interrupt_id if draft.HasField("interrupt_id") else None,
+    )
+
+
+def answer_of(answer: ticket_pb2.TicketAnswer) -> Answer:
+    """An answer to a ticket."""
+    return Answer(
+        answer.decision if answer.HasField("decision") else None,
+        answer.value_json if answer.HasField("value_json") else None,
+    )

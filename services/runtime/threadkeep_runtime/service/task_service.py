@@ -1,0 +1,152 @@
+"""TaskService: submit, read, list, wait, cancel (R5, R6, R9, R24)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from threadkeep.runtime.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
+from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_chassis.ids import new_id
+from threadkeep_chassis.scope import current_call
+from threadkeep_runtime.domain.values import thread_key_of
+from threadkeep_runtime.service import parse
+from threadkeep_runtime.service.calls import answer, fill, origin_of
+from threadkeep_runtime.service.render import task_to_proto
+from threadkeep_runtime.service.rooms import Rooms
+from threadkeep_runtime.store import reads
+from threadkeep_runtime.store.apply import Applied
+from threadkeep_runtime.store.reads import ListQuery
+
+pb = task_service_pb2
+
+DEFAULT_QUEUE = "default"
+DEFAULT_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 600.0
+MAX_GRACE_SECONDS = 24 * 3600.0
+MAX_ATTEMPTS = 1000
+REPLY_SECONDS = 0.05
+"""What is left of a call's deadline for the answer that nothing happened in time."""
+
+
+class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
+    """Translates; `rooms` is set once the database is open."""
+
+    rooms: Rooms
+
+    async def SubmitTask(
+        self, request: pb.SubmitTaskRequest, context: grpc.aio.ServicerContext
+    ) -> pb.SubmitTaskResponse:
+        """Submits a task, and creates its session when asked to."""
+        call = current_call()
+        actor = parse.actor_of(request.actor)
+        which = request.WhichOneof("session")
+        if which is None:
+            raise FieldInvalid("session", "needs session_id or create_session")
+        create = None
+        if which == "create_session":
+            create = parse.session_draft_of(request.create_session, "create_session")
+            draft = request.create_session
+            session_id = draft.session_id if draft.HasField("session_id") else new_id()
+        else:
+            session_id = request.session_id
+        attempts = request.retry_policy.max_attempts
+        if not 0 <= attempts <= MAX_ATTEMPTS:
+            raise FieldInvalid("retry_policy.max_attempts", f"is 0 to {MAX_ATTEMPTS}")
+        given, shown = parse.task_input_of(request.input, new_id, self.rooms.limits)
+        rest = {
+            "create": create,
+            "task_id": request.task_id if request.HasField("task_id") else new_id(),
+            "names_task": request.HasField("task_id"),
+            "run_id": new_id(),
+            "input": given,
+            "input_json": shown,
+            "queue": request.queue if request.HasField("queue") else DEFAULT_QUEUE,
+            "priority": request.priority,
+            "metadata": parse.metadata_of(request.metadata, "metadata"),
+            "max_attempts": attempts or self.rooms.settings.max_attempts,
+        }
+
+        def render(applied: Applied) -> bytes:
+            task = applied.decision.task
+            assert task is not None
+            return pb.SubmitTaskResponse(
+                task=task_to_proto(task), receipt=self.rooms.receipts.render(applied)
+            ).SerializeToString()
+
+        outcome = await self.rooms.commands.submit_task(
+            origin_of(call, request, actor),
+            session_id,
+            request.agent_name if request.HasField("agent_name") else None,
+            rest,
+            render,
+        )
+        return answer(call, outcome, pb.SubmitTaskResponse)
+
+    async def GetTask(self, request: pb.GetTaskRequest, context: grpc.aio.ServicerContext) -> pb.GetTaskResponse:
+        """Reads a task."""
+        task = await self.rooms.commands.find_task(current_call().scope_key, request.task_id)
+        return pb.GetTaskResponse(task=task_to_proto(task))
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: grpc.aio.ServicerContext) -> pb.ListTasksResponse:
+        """Lists tasks, newest first."""
+        call = current_call()
+        page = self.rooms.pager.page(call, request)
+        states = [
+            parse.enum_name(task_pb2.TaskState, state, "TASK_STATE_", f"states[{index}]")
+            for index, state in enumerate(request.states)
+        ]
+        has_session = request.HasField("session_id")
+        thread_key = thread_key_of(call.scope_key, request.session_id) if has_session else None
+
+        def query(count: int, after: tuple[Any, ...] | None) -> ListQuery:
+            return ListQuery(
+                call.scope_key,
+                count,
+                after,
+                thread_key=thread_key,
+                agent_name=request.agent_name if request.HasField("agent_name") else None,
+                states=states,
+            )
+
+        builder = await fill(
+            self.rooms.database,
+            page,
+            query,
+            reads.list_tasks,
+            task_to_proto,
+            lambda task: (task.create_time, task.task_id),
+        )
+        return pb.ListTasksResponse(tasks=builder.items, next_page_token=builder.token(self.rooms.pager, call, request))
+
+    async def WaitTask(self, request: pb.WaitTaskRequest, context: grpc.aio.ServicerContext) -> pb.WaitTaskResponse:
+        """Waits until a task is final, or waits for an answer."""
+        call = current_call()
+        seconds = parse.seconds_of(request, "timeout", DEFAULT_WAIT_SECONDS, most=MAX_WAIT_SECONDS)
+        if call.seconds_left is not None:
+            seconds = min(seconds, max(0.0, call.seconds_left - REPLY_SECONDS))
+        task = await self.rooms.commands.wait_task(call, request.task_id, seconds)
+        return pb.WaitTaskResponse(task=task_to_proto(task))
+
+    async def CancelTask(
+        self, request: pb.CancelTaskRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CancelTaskResponse:
+        """Asks for a task's cancellation."""
+        call = current_call()
+        actor = parse.actor_of(request.actor)
+        grace = parse.seconds_of(
+            request, "grace_period", self.rooms.settings.cancel_grace_seconds, most=MAX_GRACE_SECONDS
+        )
+
+        def render(applied: Applied) -> bytes:
+            task = applied.decision.task
+            assert task is not None
+            return pb.CancelTaskResponse(
+                task=task_to_proto(task), receipt=self.rooms.receipts.render(applied)
+            ).SerializeToString()
+
+        outcome = await self.rooms.commands.cancel_task(
+            origin_of(call, request, actor), request.task_id, request.reason, grace, render
+        )
+        return answer(call, outcome, pb.CancelTaskResponse)

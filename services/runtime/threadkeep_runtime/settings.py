@@ -1,0 +1,40 @@
+"""What the runtime can be told, beside what every server can. Durations in seconds, sizes in bytes."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from threadkeep_chassis.limits import Limit
+from threadkeep_chassis.settings import ServerSettings
+
+LIMITS = (
+    Limit("max_event_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the event."),
+    Limit("max_task_input_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the input."),
+    Limit("max_ticket_bytes", 1024 * 1024, "Store the content as an artifact and name it in the prompt."),
+    Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
+    Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
+)
+
+
+class RuntimeSettings(ServerSettings):
+    """Settings of the runtime service."""
+
+    lease_ttl_seconds: float = Field(
+        30.0, ge=1, le=3600, description="Lease without a heartbeat, if none is asked for."
+    )
+    cancel_grace_seconds: float = Field(
+        30.0,
+        ge=0,
+        description="How long a leased run may take to end after a cancellation, if the caller says nothing.",
+    )
+    max_attempts: int = Field(3, ge=1, description="Leases of a run that may crash, if the task says nothing.")
+    recovery_interval_seconds: float = Field(
+        1.0, gt=0, description="How often expired leases, over-long cancellations and passed deadlines are looked for."
+    )
+    max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
+    max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")
+    failpoint: str = Field(
+        "",
+        description="For tests: where the process kills itself (before_first_statement, before_commit, after_commit), "
+        "with `:n` after the n first times. Empty: nowhere.",
+    )
