@@ -11,6 +11,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from threadkeep_chassis import tokens
 from threadkeep_chassis.errors import CursorExpired, CursorInvalid, CursorUnknown
@@ -95,10 +96,9 @@ def read_cursor(cursor: bytes, field: str = "cursor") -> Cursor:
     return _parse(body, field)
 
 
+@lru_cache(maxsize=4096)
 def _varint(value: int) -> bytes:
-    """A not negative integer, 7 bits in each byte, the lowest first."""
-    if 0 <= value < 0x80:
-        return _SMALL[value]
+    """A not negative integer, 7 bits in each byte, the lowest first. Most numbers of a cursor were in the last one."""
     if value < 0:
         raise ValueError("positions are not negative")
     out = bytearray()
@@ -107,9 +107,6 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-_SMALL = tuple(bytes((value,)) for value in range(0x80))
 
 
 def _parse(body: bytes, field: str) -> Cursor:
