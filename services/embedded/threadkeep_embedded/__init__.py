@@ -1,1 +1,4 @@
-"""The daemon: all four services in one process, or one of them alone."""
+"""`threadkeepd`: the four services in one process (`up`), one of them alone (`serve`), `migrate` and `check`.
+
+It knows the four `server.build()` functions and the chassis, nothing deeper.
+"""
