@@ -1,0 +1,149 @@
+"""The composition root of the runtime: settings in, a Service out. Nothing is opened before the host starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import grpc
+
+from threadkeep.runtime.v1 import (
+    checkpoint_service_pb2_grpc,
+    event_service_pb2_grpc,
+    run_service_pb2_grpc,
+    session_service_pb2_grpc,
+    task_service_pb2_grpc,
+    thread_service_pb2_grpc,
+    ticket_service_pb2_grpc,
+    worker_service_pb2_grpc,
+)
+from threadkeep_chassis.clock import Clock, SystemClock
+from threadkeep_chassis.database import Database, DatabaseUrl
+from threadkeep_chassis.hosting import Service, Surroundings
+from threadkeep_chassis.ids import new_id
+from threadkeep_chassis.limits import Limits
+from threadkeep_chassis.loops import Loops
+from threadkeep_chassis.meta import load_token_secret
+from threadkeep_chassis.migrations import MigrationSet, prepare
+from threadkeep_chassis.paging import Pager
+from threadkeep_chassis.peers import Peers
+from threadkeep_chassis.receipts import purge_receipts
+from threadkeep_chassis.signals import signals_for
+from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.feeds.feeds import Feeds
+from threadkeep_runtime.loops.recovery import Recovery
+from threadkeep_runtime.peers import ConfigPeer
+from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
+from threadkeep_runtime.service.answers import check_answer
+from threadkeep_runtime.service.checkpoint_service import CheckpointServicer
+from threadkeep_runtime.service.event_service import EventServicer
+from threadkeep_runtime.service.render import Receipts
+from threadkeep_runtime.service.rooms import Rooms
+from threadkeep_runtime.service.run_service import RunServicer
+from threadkeep_runtime.service.session_service import SessionServicer
+from threadkeep_runtime.service.task_service import TaskServicer
+from threadkeep_runtime.service.thread_service import ThreadServicer
+from threadkeep_runtime.service.ticket_service import TicketServicer
+from threadkeep_runtime.service.worker_service import WorkerServicer
+from threadkeep_runtime.settings import LIMITS, RuntimeSettings
+from threadkeep_runtime.store.events_read import log_head
+
+MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
+
+PURGE_SECONDS = 600.0
+
+_SERVICES = ("Checkpoint", "Event", "Run", "Session", "Task", "Thread", "Ticket", "Worker")
+
+
+def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
+    """The runtime. Raises DatabaseUrlInvalid, and ValueError for a limit or failpoint that does not exist."""
+    url = DatabaseUrl.parse(settings.database_url)
+    limits = Limits(*LIMITS, values=settings.limits)
+    failpoints = Failpoints(settings.failpoint)
+    loops = Loops()
+    closing: list[Callable[[], Awaitable[None]]] = []
+    checkpoints, events, worker = CheckpointServicer(), EventServicer(), WorkerServicer()
+    runs, sessions, tasks = RunServicer(), SessionServicer(), TaskServicer()
+    threads, tickets = ThreadServicer(), TicketServicer()
+
+    def register(server: grpc.aio.Server) -> None:
+        checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
+        event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
+        run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
+        session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
+        task_service_pb2_grpc.add_TaskServiceServicer_to_server(tasks, server)
+        thread_service_pb2_grpc.add_ThreadServiceServicer_to_server(threads, server)
+        ticket_service_pb2_grpc.add_TicketServiceServicer_to_server(tickets, server)
+        worker_service_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
+
+    async def start(around: Surroundings) -> None:
+        database = await Database.open(
+            url,
+            "runtime",
+            settings=settings.database_settings(),
+            clock=clock or SystemClock(),
+            purpose="threadkeep runtime",
+        )
+        closing.append(database.close)
+        await prepare(database, MIGRATIONS)
+        secret = await load_token_secret(database)
+        async with database.read() as connection:
+            partitions = len((await connection.run(log_head)).positions)
+        signals = signals_for(
+            database, direct_url=settings.database_direct_url, poll_seconds=settings.signal_poll_seconds
+        )
+        await signals.start()
+        closing.append(signals.close)
+        peers = Peers(around.addresses, max_message_bytes=settings.max_message_bytes)
+        closing.append(peers.close)
+
+        pipeline = Pipeline(
+            database,
+            signals,
+            partitions,
+            new_id,
+            PipelineMetrics(around.registry),
+            PipelineSettings(
+                max_batch_commits=settings.max_batch_commits,
+                max_batch_bytes=settings.max_batch_bytes,
+                max_pending_commits=limits["max_pending_commits"],
+                max_waiting_workers=limits["max_waiting_workers"],
+                poll_seconds=settings.signal_poll_seconds,
+            ),
+            failpoints,
+        )
+        await pipeline.start(loops)
+        closing.append(loops.stop)
+        closing.append(pipeline.close)
+        feeds = Feeds(database, signals, secret, partitions, limits=limits)
+        closing.append(feeds.close)
+
+        pager = Pager(secret, max_size=limits["max_page_size"])
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer)
+        rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
+        for servicer in (checkpoints, runs, sessions, tasks, threads, tickets, worker):
+            servicer.rooms = rooms
+        events.feeds, events.pager = feeds, pager
+        worker.database, worker.feeds = database, feeds
+
+        recovery = Recovery(database, pipeline)
+        loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
+        receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
+        loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
+        await loops.start()
+
+    async def stop() -> None:
+        # Last opened, first closed: the pipeline finishes what waits while the database is still there.
+        while closing:
+            await closing.pop()()
+
+    return Service(
+        name="runtime",
+        grpc_services=[f"threadkeep.runtime.v1.{name}Service" for name in _SERVICES],
+        register=register,
+        start=start,
+        stop=stop,
+        backend=url.backend,
+        limits=limits,
+        capabilities=["langgraph.checkpoints"],
+    )
