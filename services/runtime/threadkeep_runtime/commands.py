@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy.engine import Connection as SyncConnection
-
-from threadkeep_chassis.database import Database
+from threadkeep_chassis.database import Database, SyncConnection
 from threadkeep_chassis.errors import FieldInvalid, RequestIdReused, ShuttingDown
 from threadkeep_chassis.scope import Call, Grant, Scope
 from threadkeep_chassis.scope import Trace as CallTrace

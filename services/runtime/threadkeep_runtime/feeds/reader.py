@@ -10,9 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy.engine import Connection
-
 from threadkeep_chassis.database import Database
+from threadkeep_chassis.database import SyncConnection as Connection
 from threadkeep_chassis.errors import CursorUnknown
 from threadkeep_runtime.domain.errors import RunNotFound, SessionNotFound, TaskNotFound
 from threadkeep_runtime.domain.feeds import RUN, SESSION, EventFilter, Extent, ThreadExtent, WideExtent

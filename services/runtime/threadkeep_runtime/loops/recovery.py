@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import Any
 
 import structlog
-from sqlalchemy.engine import Connection as SyncConnection
 
-from threadkeep_chassis.database import Database
+from threadkeep_chassis.database import Database, SyncConnection
 from threadkeep_chassis.errors import ThreadkeepError, Unavailable
 from threadkeep_runtime.domain.commands import Command, EndCanceled, PassDeadline, RecoverLease
 from threadkeep_runtime.domain.errors import NothingToRecover
