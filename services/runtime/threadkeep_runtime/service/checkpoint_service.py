@@ -1,0 +1,159 @@
+"""CheckpointService: LangGraph's checkpointer for callers without a run, and reads for all (R20)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import grpc
+
+from threadkeep.runtime.v1 import checkpoint_service_pb2, checkpoint_service_pb2_grpc
+from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_chassis.scope import Call, current_call
+from threadkeep_runtime.checkpoints import CheckpointQuery, PageKey, load_checkpoint, load_checkpoints, page_keys
+from threadkeep_runtime.domain.checkpoints import CheckpointOp, StoredCheckpoint
+from threadkeep_runtime.domain.values import thread_key_of
+from threadkeep_runtime.service import parse
+from threadkeep_runtime.service.calls import answer, origin_of
+from threadkeep_runtime.service.checkpoint_convert import (
+    checkpoint_to_proto,
+    metadata_filter,
+    put_from_proto,
+    writes_from_proto,
+)
+from threadkeep_runtime.service.rooms import Rooms
+from threadkeep_runtime.store.apply import Applied
+
+pb = checkpoint_service_pb2
+
+KEYS_PER_PAGE = 256
+"""How many keys a list looks ahead; the checkpoints themselves are read frame by frame."""
+FRAME_BYTES = 1024 * 1024
+"""Size at which a frame of a list is full; a larger checkpoint travels alone."""
+
+
+class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
+    """Translates; `rooms` is set once the database is open."""
+
+    rooms: Rooms
+
+    async def PutCheckpoint(
+        self, request: pb.PutCheckpointRequest, context: grpc.aio.ServicerContext
+    ) -> pb.PutCheckpointResponse:
+        """A commit with one put."""
+        return await self._commit(request, put_from_proto(request.put, "put"), pb.PutCheckpointResponse)
+
+    async def PutWrites(self, request: pb.PutWritesRequest, context: grpc.aio.ServicerContext) -> pb.PutWritesResponse:
+        """A commit with writes of one checkpoint."""
+        return await self._commit(request, writes_from_proto(request.writes, "writes"), pb.PutWritesResponse)
+
+    async def GetCheckpoint(
+        self, request: pb.GetCheckpointRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetCheckpointResponse:
+        """One statement, which is one snapshot."""
+        thread_key = thread_key_of(current_call().scope_key, request.session_id)
+        named = request.checkpoint_id if request.HasField("checkpoint_id") else None
+        response = pb.GetCheckpointResponse()
+        if "\x00" in request.checkpoint_ns:
+            raise FieldInvalid("checkpoint_ns", "must hold no NUL character")
+        async with self.rooms.database.read() as connection:
+            found = await connection.run(lambda c: load_checkpoint(c, thread_key, request.checkpoint_ns, named))
+        if found.checkpoint is not None:
+            response.checkpoint.CopyFrom(checkpoint_to_proto(found.checkpoint))
+        response.checkpoint_id_floor = found.floor
+        return response
+
+    async def ListCheckpoints(
+        self, request: pb.ListCheckpointsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.ListCheckpointsResponse]:
+        """Reads keys and sizes, then frame by frame what they stand for. A reader that pauses holds nothing (B21)."""
+        query = _query(current_call(), request)
+        remaining = request.limit if request.HasField("limit") else None
+        if query is None or remaining == 0:
+            return
+        after: PageKey | None = None
+        while True:
+            count = KEYS_PER_PAGE if remaining is None else min(KEYS_PER_PAGE, remaining)
+            keys = await self._keys(query, after, count)
+            for frame in _frames(keys):
+                stored = await self._stored(frame)
+                if stored:
+                    yield pb.ListCheckpointsResponse(checkpoints=[checkpoint_to_proto(one) for one in stored])
+            if len(keys) < count:
+                return
+            after = keys[-1]
+            if remaining is not None:
+                remaining -= len(keys)
+                if not remaining:
+                    return
+
+    async def DeleteThread(
+        self, request: pb.DeleteThreadRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DeleteThreadResponse:
+        """A commit that removes all checkpoints and writes; of a session that never was, nothing."""
+        call = current_call()
+
+        def render(applied: Applied) -> bytes:
+            response = pb.DeleteThreadResponse()
+            if applied.decision.thread is not None:
+                response.receipt.CopyFrom(self.rooms.receipts.render(applied))
+            return response.SerializeToString()
+
+        outcome = await self.rooms.commands.delete_checkpoints(
+            origin_of(call, request), request.session_id, parse.optional_lease(request), render
+        )
+        return answer(call, outcome, pb.DeleteThreadResponse)
+
+    async def _keys(self, query: CheckpointQuery, after: PageKey | None, count: int) -> list[PageKey]:
+        async with self.rooms.database.read() as connection:
+            return await connection.run(lambda c: page_keys(c, query, after, count))
+
+    async def _stored(self, keys: Sequence[PageKey]) -> list[StoredCheckpoint]:
+        async with self.rooms.database.read() as connection:
+            return await connection.run(lambda c: load_checkpoints(c, keys))
+
+    async def _commit(self, request: Any, op: CheckpointOp, response_type: Any) -> Any:
+        call = current_call()
+
+        def render(applied: Applied) -> bytes:
+            return response_type(receipt=self.rooms.receipts.render(applied)).SerializeToString()
+
+        rest = {"lease": parse.optional_lease(request), "ops": (op,)}
+        outcome = await self.rooms.commands.commit(origin_of(call, request), request.session_id, rest, render)
+        return answer(call, outcome, response_type)
+
+
+def _query(call: Call, request: pb.ListCheckpointsRequest) -> CheckpointQuery | None:
+    """What to list; None if nothing can match. Raises FieldInvalid."""
+    if request.HasField("limit") and request.limit < 0:
+        raise FieldInvalid("limit", "must not be negative")
+    wanted = None
+    if request.HasField("metadata_filter_json"):
+        wanted = metadata_filter(request.metadata_filter_json)
+        if wanted is None:
+            return None
+    if "\x00" in request.checkpoint_ns:
+        raise FieldInvalid("checkpoint_ns", "must hold no NUL character")
+    scope_key = call.scope_key
+    return CheckpointQuery(
+        scope_key=scope_key,
+        thread_key=thread_key_of(scope_key, request.session_id) if request.HasField("session_id") else None,
+        checkpoint_ns=request.checkpoint_ns if request.HasField("checkpoint_ns") else None,
+        checkpoint_id=request.checkpoint_id if request.HasField("checkpoint_id") else None,
+        before_checkpoint_id=request.before_checkpoint_id if request.HasField("before_checkpoint_id") else None,
+        metadata_filter=wanted,
+    )
+
+
+def _frames(keys: Sequence[PageKey]) -> Iterator[list[PageKey]]:
+    """The keys in runs whose checkpoints fill about a frame."""
+    frame: list[PageKey] = []
+    size = 0
+    for key in keys:
+        if frame and size + key.size > FRAME_BYTES:
+            yield frame
+            frame, size = [], 0
+        frame.append(key)
+        size += key.size
+    if frame:
+        yield frame
