@@ -115,7 +115,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         await pipeline.start(loops)
         closing.append(loops.stop)
         closing.append(pipeline.close)
-        feeds = Feeds(database, signals, secret, partitions, limits=limits)
+        feeds = Feeds(database, signals, secret, partitions, limits=limits, settings=settings.feeds)
         closing.append(feeds.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
