@@ -34,7 +34,7 @@ class RuntimeSettings(ServerSettings):
     )
     max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
     max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")
-    feeds: FeedSettings = Field(default_factory=FeedSettings, description="Bounds of lists, subscriptions and live views.")
+    feeds: FeedSettings = Field(default_factory=FeedSettings, description="Bounds of event feeds and live views.")
     failpoint: str = Field(
         "",
         description="For tests: where the process kills itself (before_first_statement, before_commit, after_commit), "
