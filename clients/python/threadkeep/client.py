@@ -18,7 +18,7 @@ from threadkeep._rpc.channels import Targets
 from threadkeep._rpc.context import CallContext, CallOptions, Grant, RetryPolicy, Scope
 from threadkeep._rpc.transport import Transport
 
-DEFAULT_TARGET = "127.0.0.1:7233"
+DEFAULT_TARGET = "127.0.0.1:7433"
 """Where `threadkeepd up` listens."""
 
 

@@ -1,6 +1,6 @@
 """LangGraph on threadkeep: a checkpoint saver whose threads are sessions.
 
-saver = ThreadkeepSaver(Client("127.0.0.1:7233", scope={"tenant": "acme"}))
+saver = ThreadkeepSaver(Client("127.0.0.1:7433", scope={"tenant": "acme"}))
 graph = builder.compile(checkpointer=saver)
 graph.invoke({...}, {"configurable": {"thread_id": "a-session-id"}})
 """
