@@ -186,9 +186,7 @@ async def _migrate_postgres(
     engine: AsyncEngine = create_async_engine(
         url.url,
         poolclass=NullPool,
-        connect_args={
-            "server_settings": {"application_name": f"threadkeep-migrate-{schema}", "search_path": f'"{schema}"'}
-        },
+        connect_args={"server_settings": {"application_name": f"threadkeep-migrate-{schema}"}},
     )
     try:
         async with engine.connect() as connection:
@@ -196,6 +194,8 @@ async def _migrate_postgres(
             assert driver is not None
             if await driver.fetchval("SELECT pg_backend_pid()") != driver.get_server_pid():
                 raise _through_pooler()
+            # A killed process's long statement then ends, and with it the lock, instead of running to its end.
+            await driver.execute(f"SET search_path = \"{schema}\"; SET client_connection_check_interval = '1s'")
             await _take_lock(driver, schema, lock_timeout)
             try:
                 await _create_schema(driver, schema)

@@ -21,12 +21,16 @@ OTHER = Scope({"tenant": "other"})
 async def refusal(call: Any) -> tuple[str, str]:
     """The (code, reason) of a call that fails."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        if hasattr(call, "__aiter__"):
-            async for _ in call:
-                pass
-        else:
-            await call
+        await ended(call)
     return caught.value.code().name, reason_of(caught.value)
+
+
+async def ended(call: Any) -> None:
+    if hasattr(call, "__aiter__"):
+        async for _ in call:
+            pass
+    else:
+        await call
 
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
@@ -60,7 +64,10 @@ def each_kind(client: ProbeClient, metadata: Any) -> dict[str, Any]:
         ((("x-any", "1"),), ("UNAUTHENTICATED", "SCOPE_REQUIRED")),
         ((("threadkeep-scope-bin", b"{"),), ("INVALID_ARGUMENT", "FIELD_INVALID")),
         ((("threadkeep-scope-bin", b'{"A":"b"}'),), ("INVALID_ARGUMENT", "FIELD_INVALID")),
-        ((("threadkeep-scope-bin", b'{"a":"b"}'), ("threadkeep-grant-bin", b"7")), ("INVALID_ARGUMENT", "FIELD_INVALID")),
+        (
+            (("threadkeep-scope-bin", b'{"a":"b"}'), ("threadkeep-grant-bin", b"7")),
+            ("INVALID_ARGUMENT", "FIELD_INVALID"),
+        ),
         (call_metadata(OTHER, Grant.of([ACME])), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),
         ((("threadkeep-scope-bin", b"{}"),), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),
         (call_metadata(EMPTY_SCOPE, Grant.of([ACME])), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),

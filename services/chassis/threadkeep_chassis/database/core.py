@@ -22,7 +22,7 @@ from threadkeep_chassis.database.postgres import PostgresBackend
 from threadkeep_chassis.database.session import Connection, Session, finish, roll_back, translate
 from threadkeep_chassis.database.settings import DatabaseSettings
 from threadkeep_chassis.database.sqlite import SqliteBackend
-from threadkeep_chassis.database.url import DatabaseUrl
+from threadkeep_chassis.database.url import DatabaseUrl, DatabaseUrlInvalid
 from threadkeep_chassis.errors import Contention, DatabaseUnavailable
 
 T = TypeVar("T")
@@ -69,6 +69,10 @@ class _Pool:
         except Exception as error:
             if faults.is_connection_lost(error):
                 raise DatabaseUnavailable() from error
+            if faults.is_pooler_refusal(error):
+                raise DatabaseUrlInvalid(
+                    "the address leads through a transaction pooler; say so by adding ?pooler=transaction to it"
+                ) from error
             raise
 
     async def give_back(self, session: Session) -> None:
@@ -292,7 +296,7 @@ class Database:
                 await self._backend.begin(session, write=write, snapshot=snapshot)
                 return session
             except BaseException as error:
-                if not (isinstance(error, Exception) and faults.is_connection_lost(error)):
+                if not (isinstance(error, Exception) and _is_gone(error)):
                     # Whether BEGIN arrived is not known (cancelled), or it failed.
                     await roll_back(session)
                     raise
@@ -305,7 +309,12 @@ class Database:
             return
         idle = asyncio.get_running_loop().time() - session.last_used
         if session.last_used and idle > self.settings.ping_after_idle_seconds:
-            await asyncio.wait_for(session.driver.execute(""), self.settings.connect_timeout_seconds)
+            await asyncio.wait_for(session.driver.execute("SELECT 1"), self.settings.connect_timeout_seconds)
+
+
+def _is_gone(error: Exception) -> bool:
+    """True if BEGIN failed in a way that another connection may cure."""
+    return faults.is_connection_lost(error) or faults.is_standby(error)
 
 
 class _Hold:
@@ -382,7 +391,7 @@ class Writer:
             except BaseException as error:
                 if session is not None:
                     session.broken = True
-                if not (isinstance(error, Exception) and faults.is_connection_lost(error)):
+                if not (isinstance(error, Exception) and _is_gone(error)):
                     raise
         raise DatabaseUnavailable()
 

@@ -5,7 +5,6 @@ SQLAlchemy wraps the driver's exceptions, and transaction statements come from t
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 
 import asyncpg
@@ -14,9 +13,12 @@ from sqlalchemy.exc import DBAPIError
 from threadkeep_chassis.errors import DatabaseUnavailable
 
 # Class 08: connection exceptions. 57P01 to 57P05: shutdown, crash, not yet up, dropped, idle. 25P03 and 25P04: the
-# session was ended by our own time-outs. 53300: no connection slot. 25006: a standby after a failover.
-_LOST = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300", "25006"})
-_COLLISION = frozenset({"40001", "40P01"})
+# session was ended by our own time-outs. 53300: no connection slot.
+_LOST = frozenset({"57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300"})
+_STANDBY = "25006"
+_PROTOCOL = "08P01"
+# 55P03: our own lock_timeout; who holds the lock that long is about to be ended itself.
+_COLLISION = frozenset({"40001", "40P01", "55P03"})
 _SQLITE_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -58,7 +60,7 @@ def is_unique_violation(error: BaseException) -> bool:
 
 
 def is_serialization(error: BaseException) -> bool:
-    """True for collisions that a replay can cure: serialization failure, deadlock, SQLITE_BUSY."""
+    """True for collisions that a replay can cure: serialization failure, deadlock, lock time-out, SQLITE_BUSY."""
     if sqlstate(error) in _COLLISION:
         return True
     return any(
@@ -73,10 +75,13 @@ def is_connection_lost(error: BaseException) -> bool:
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     state = sqlstate(error)
-    if state[:2] == "08" or state in _LOST:
+    if (state[:2] == "08" and state != _PROTOCOL) or state in _LOST:
         return True
     for candidate in _chain(error):
-        if isinstance(candidate, (ConnectionError, asyncio.TimeoutError, asyncpg.CannotConnectNowError)):
+        if isinstance(candidate, (ConnectionError, TimeoutError, asyncpg.CannotConnectNowError)):
+            return True
+        # The server's farewell arrived between two statements, and the driver is in the middle of reading it.
+        if isinstance(candidate, asyncpg.InternalClientError):
             return True
         if isinstance(candidate, OSError) and not isinstance(candidate, (FileNotFoundError, PermissionError)):
             return True
@@ -85,6 +90,16 @@ def is_connection_lost(error: BaseException) -> bool:
         if isinstance(candidate, asyncpg.InterfaceError) and "clos" in str(candidate):
             return True
     return False
+
+
+def is_standby(error: BaseException) -> bool:
+    """True if a write was refused because the server is read-only, as after a failover to another one."""
+    return sqlstate(error) == _STANDBY
+
+
+def is_pooler_refusal(error: BaseException) -> bool:
+    """True if a transaction pooler refused what only PostgreSQL itself takes (a start-up parameter)."""
+    return sqlstate(error) == _PROTOCOL and "startup parameter" in str(error)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

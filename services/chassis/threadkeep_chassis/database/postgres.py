@@ -20,7 +20,11 @@ from threadkeep_chassis.errors import CommitUnknown
 # A server's uninterrupted life. After a crash PostgreSQL may hand out a transaction id again whose owner left no trace,
 # so `committed` is the truth only within one life. The start time changes with the postmaster or a failover, the
 # statistics' reset time with a crash that the postmaster survived.
-_INCARNATION = "SELECT pg_postmaster_start_time(), (SELECT stats_reset FROM pg_stat_bgwriter)"
+_STATISTICS_RESET = "(SELECT stats_reset FROM pg_stat_bgwriter)"
+_INCARNATION = f"SELECT pg_postmaster_start_time(), {_STATISTICS_RESET}"
+
+_XID = "SELECT pg_current_xact_id_if_assigned()::text"
+_SWALLOWED = "the transaction was aborted by an earlier error that was not raised"
 
 
 class PostgresBackend:
@@ -49,6 +53,8 @@ class PostgresBackend:
         else:
             arguments["prepared_statement_cache_size"] = 500
             arguments["server_settings"]["search_path"] = f'"{schema}"'
+            # A killed replica's statements, and the locks they hold or wait for, end soon after it.
+            arguments["server_settings"]["client_connection_check_interval"] = "2000"
         self._engine: AsyncEngine = create_async_engine(
             url.url,
             poolclass=NullPool,
@@ -100,14 +106,12 @@ class PostgresBackend:
 
         Raises TransactionLost if nothing was committed, CommitUnknown if nobody can tell.
         """
-        if connection.writable and not connection.xid and not self.url.through_pooler:
-            connection.xid = await session.driver.fetchval("SELECT pg_current_xact_id_if_assigned()::text") or ""
-            if not connection.xid:
-                # Nothing was written; whether this COMMIT arrives makes no difference.
-                await session.control("COMMIT")
-                return
-        elif connection.writable and not connection.xid:
-            connection.xid = await session.driver.fetchval("SELECT pg_current_xact_id()::text")
+        if not connection.xid:
+            # None of a transaction that wrote nothing; whether its COMMIT arrives makes no difference.
+            try:
+                connection.xid = await self._transaction_id(session)
+            except asyncpg.InFailedSQLTransactionError as error:
+                raise RuntimeError(_SWALLOWED) from error
         try:
             tag = await session.control("COMMIT")
         except Exception as error:
@@ -117,13 +121,21 @@ class PostgresBackend:
             await self._settle(session, connection.xid)
             return
         if tag != "COMMIT":
-            # A statement failed and its error was swallowed: PostgreSQL answers COMMIT with ROLLBACK.
-            raise RuntimeError("the transaction was aborted by an earlier error that was not raised")
+            # PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK.
+            raise RuntimeError(_SWALLOWED)
+
+    async def _transaction_id(self, session: Session) -> str:
+        if not self.url.through_pooler:
+            return await session.driver.fetchval(_XID) or ""
+        # Behind a pooler each transaction may meet another server.
+        xid, *incarnation = await session.driver.fetchrow(f"{_XID}, pg_postmaster_start_time(), {_STATISTICS_RESET}")
+        session.incarnation = tuple(incarnation)
+        return xid or ""
 
     async def _settle(self, session: Session, xid: str) -> None:
         """Asks what became of a transaction: returns if it committed."""
         if not xid:
-            raise faults.TransactionLost()
+            return
         deadline = asyncio.get_running_loop().time() + self.settings.commit_outcome_timeout_seconds
         delay = 0.02
         while True:

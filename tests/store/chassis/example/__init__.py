@@ -1,0 +1,1 @@
+"""A service's package with three migrations, for tests of how migrations are run."""

@@ -1,0 +1,370 @@
+"""Transactions, replays and types, the same on every backend (X4, X8, X10, R22)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.store.chassis.tables import BUMP, READ, metadata, opened, things, value
+from threadkeep_chassis.clock import ManualClock
+from threadkeep_chassis.database import (
+    Connection,
+    Database,
+    DatabaseSettings,
+    DatabaseUrl,
+    DatabaseUrlInvalid,
+    contains_text,
+    database_now,
+    database_now_plus,
+    insert_or_ignore,
+    is_data_error,
+    is_unique_violation,
+    json_text_at,
+    locked_in_key_order,
+    locked_skipping_others,
+    starts_with,
+    upsert,
+)
+from threadkeep_chassis.errors import Contention, RevisionConflict
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    async with opened(database_url) as made:
+        yield made
+
+
+async def bump(connection: Connection) -> None:
+    await connection.execute(BUMP, {"key": "a"})
+
+
+@pytest.mark.rule("R22")
+async def test_a_write_commits_on_leaving_and_rolls_back_on_an_exception(database: Database) -> None:
+    committed: list[str] = []
+    async with database.write() as connection:
+        await bump(connection)
+        connection.after_commit(lambda: committed.append("first"))
+        assert committed == []
+    with pytest.raises(LookupError):  # noqa: PT012
+        async with database.write() as connection:
+            await bump(connection)
+            connection.after_commit(lambda: committed.append("second"))
+            raise LookupError
+    assert await value(database) == 1
+    assert committed == ["first"]
+
+
+@pytest.mark.rule("R22")
+async def test_no_increment_is_lost_with_many_writers(database: Database) -> None:
+    async def read_and_write(connection: Connection) -> None:
+        statement = locked_in_key_order(sa.select(things.c.n).where(things.c.id == "a"), things.c.id)
+        current = await connection.scalar(statement)
+        await connection.execute(sa.update(things).where(things.c.id == "a").values(n=current + 1))
+
+    await asyncio.gather(*(database.retrying(read_and_write) for _ in range(60)))
+    assert await value(database) == 60
+
+
+@pytest.mark.rule("X4")
+async def test_of_many_writers_with_one_expected_revision_one_wins(database: Database) -> None:
+    async def swap(connection: Connection) -> None:
+        statement = sa.update(things).where(things.c.id == "a", things.c.n == 0).values(n=1)
+        if (await connection.execute(statement)).rowcount == 0:
+            raise RevisionConflict(await connection.scalar(READ, {"key": "a"}))
+
+    results = await asyncio.gather(*(database.retrying(swap) for _ in range(20)), return_exceptions=True)
+    assert results.count(None) == 1
+    assert all(isinstance(one, RevisionConflict) and one.current == 1 for one in results if one is not None)
+
+
+async def test_a_dedicated_writer_is_like_any_write(database: Database) -> None:
+    writer = await database.dedicated()
+    async with writer.transaction() as connection:
+        await bump(connection)
+    with pytest.raises(LookupError):  # noqa: PT012
+        async with writer.transaction() as connection:
+            await bump(connection)
+            raise LookupError
+    async with writer.transaction() as connection:
+        await bump(connection)
+    assert await value(database) == 2
+    await writer.close()
+
+
+async def test_a_cancelled_transaction_leaves_nothing_and_harms_nobody(database: Database) -> None:
+    inside = asyncio.Event()
+
+    async def dawdle() -> None:
+        async with database.write() as connection:
+            await bump(connection)
+            inside.set()
+            await asyncio.Event().wait()
+
+    for _ in range(5):
+        inside.clear()
+        task = asyncio.create_task(dawdle())
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await value(database) == 0
+    await database.retrying(bump)
+    assert await value(database) == 1
+
+
+async def test_a_cancellation_in_the_middle_of_statements_never_tears_a_transaction(database: Database) -> None:
+    async def many(connection: Connection) -> None:
+        for _ in range(20):
+            await bump(connection)
+
+    for delay in range(25):
+        task = asyncio.create_task(database.retrying(many))
+        await asyncio.sleep(delay / 2000)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await value(database) % 20 == 0
+    await database.retrying(many)
+    assert await value(database) % 20 == 0
+
+
+async def test_a_snapshot_sees_one_state_and_a_plain_read_the_newest(database: Database) -> None:
+    if database.backend == "memory":
+        pytest.skip("one session: nobody writes while one reads")
+    async with database.read(snapshot=True) as snapshot, database.read() as plain:
+        assert await snapshot.scalar(READ, {"key": "a"}) == 0
+        await database.retrying(bump)
+        assert await snapshot.scalar(READ, {"key": "a"}) == 0
+        assert await plain.scalar(READ, {"key": "a"}) == 1
+
+
+async def test_reading_can_not_write(database: Database) -> None:
+    if database.backend == "memory":
+        pytest.skip("one session for both")
+    with pytest.raises(sa.exc.DBAPIError):
+        async with database.read(snapshot=True) as connection:
+            await bump(connection)
+    assert await value(database) == 0
+
+
+async def test_a_nested_session_is_refused_where_it_would_wait_for_itself(database: Database) -> None:
+    if database.backend == "postgresql":
+        pytest.skip("several sessions")
+    async with database.write():
+        with pytest.raises(RuntimeError, match="pass the connection on"):
+            async with database.write():
+                pass
+
+
+async def test_faults_are_told_apart(database: Database) -> None:
+    with pytest.raises(sa.exc.IntegrityError) as caught:
+        async with database.write() as connection:
+            await connection.execute(sa.insert(things), {"id": "a"})
+    assert is_data_error(caught.value)
+    assert is_unique_violation(caught.value)
+    with pytest.raises(sa.exc.DBAPIError) as missing:
+        async with database.write() as connection:
+            await connection.execute(sa.text("SELECT * FROM nothing_of_that_name"))
+    assert not is_data_error(missing.value)
+
+
+async def test_an_error_that_was_swallowed_does_not_commit_half(database: Database) -> None:
+    if database.backend != "postgresql":
+        pytest.skip("SQLite undoes the one statement")
+    with pytest.raises(RuntimeError, match="aborted by an earlier error"):  # noqa: PT012
+        async with database.write() as connection:
+            await bump(connection)
+            with pytest.raises(sa.exc.DBAPIError):
+                await connection.execute(sa.text("SELECT 1/0"))
+    assert await value(database) == 0
+
+
+@pytest.mark.case("B47")
+async def test_deadlocks_are_replayed_and_never_surface(database: Database) -> None:
+    async with database.write() as connection:
+        await connection.execute(sa.insert(things), [{"id": f"k{i:02}"} for i in range(10)])
+
+    def work(keys: list[str]) -> Any:
+        async def both(connection: Connection) -> None:
+            for key in keys:
+                await connection.execute(BUMP, {"key": key})
+
+        return both
+
+    keys = [f"k{i:02}" for i in range(10)]
+    for _ in range(10):
+        await asyncio.gather(*(database.retrying(work(order)) for order in (keys, keys[::-1])))
+    assert {await value(database, key) for key in keys} == {20}
+
+
+@pytest.mark.case("B47")
+@pytest.mark.rule("X6")
+async def test_a_collision_that_does_not_end_is_contention(database: Database) -> None:
+    if database.backend != "postgresql":
+        pytest.skip("one writer never collides")
+    tries: list[int] = []
+
+    async def collide(connection: Connection) -> None:
+        tries.append(1)
+        await connection.execute(sa.text("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '40P01'; END $$"))
+
+    with pytest.raises(Contention):
+        await database.retrying(collide)
+    assert len(tries) == database.settings.retries + 1
+    await database.retrying(bump)
+
+
+@pytest.mark.rule("X8")
+async def test_values_come_back_as_they_went_in(database: Database) -> None:
+    exact = {
+        "big": 2**70,
+        "int64": -(2**63),
+        "minus zero": -0.0,
+        "one": 1.0,
+        "e": 1e22,
+        "nul": "\x00",
+        "é": ["😀", None],
+    }
+    row = {
+        "id": "株式会社 😀",
+        "time": datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+        "exact": exact,
+        "document": {"k": [1, 2**53 + 1, "é\u2028"], "a": None},
+        "content": bytes(range(256)),
+    }
+    async with database.write() as connection:
+        await connection.execute(sa.insert(things), row)
+    async with database.read() as connection:
+        found = (await connection.execute(sa.select(things).where(things.c.id == row["id"]))).one()
+    assert repr(found.exact) == repr(exact)
+    assert found.document == row["document"]
+    assert found.content == row["content"]
+    assert found.time == row["time"]
+    assert found.time.utcoffset() == timedelta(0)
+
+
+@pytest.mark.rule("X10")
+async def test_a_naive_time_is_refused(database: Database) -> None:
+    with pytest.raises((ValueError, sa.exc.StatementError)):
+        async with database.write() as connection:
+            await connection.execute(sa.insert(things), {"id": "t", "time": datetime(2026, 1, 1)})
+
+
+@pytest.mark.rule("X10")
+async def test_time_is_the_databases_or_an_injected_clocks(database: Database, database_url: str) -> None:
+    async with database.write() as connection:
+        now = await connection.now()
+        await connection.execute(sa.update(things).values(time=database_now_plus(60)))
+        left = (await connection.scalar(sa.select(things.c.time))) - await connection.scalar(sa.select(database_now()))
+        assert abs(now - datetime.now(UTC)) < timedelta(seconds=30)
+        assert timedelta(seconds=59) < left <= timedelta(seconds=60, milliseconds=2)
+        soon = sa.select(sa.func.count()).where(things.c.time > database_now_plus(sa.bindparam("s")))
+        assert await connection.scalar(soon, {"s": 0.5}) == 1
+        assert await connection.scalar(soon, {"s": 120}) == 0
+    await database.close()
+    clock = ManualClock()
+    other = await Database.open(database_url, "probe", clock=clock)
+    async with other.read() as connection:
+        assert await connection.now() == clock.now()
+    await other.close()
+
+
+async def test_existing_rows_are_left_alone_or_overwritten_as_the_statement_says(database: Database) -> None:
+    async with database.write() as connection:
+        ignore = insert_or_ignore(things, ["id"])
+        await connection.execute(ignore, [{"id": "a", "n": 9}, {"id": "b", "n": 9}])
+        new = await connection.execute(ignore.values([{"id": "b"}, {"id": "c"}]).returning(things.c.id))
+        assert [row.id for row in new] == ["c"]
+        over = upsert(things, ["id"], ["n"], where=things.c.n < 5)
+        await connection.execute(over, [{"id": "a", "n": 3}, {"id": "b", "n": 3}])
+        assert await connection.scalar(READ, {"key": "a"}) == 3
+        assert await connection.scalar(READ, {"key": "b"}) == 9
+
+
+async def test_prefixes_and_texts_are_found_literally_and_keys_sort_by_code_point(database: Database) -> None:
+    ids = ["A", "Z", "_x", "a%b", "a_b", "aXb", "ab", "a\U0010ffffz", "é", "\uffee", "😀"]
+    async with database.write() as connection:
+        await connection.execute(sa.delete(things))
+        await connection.execute(sa.insert(things), [{"id": one} for one in ids])
+
+        async def found(condition: Any) -> list[str]:
+            return [row.id for row in await connection.execute(sa.select(things.c.id).where(condition).order_by("id"))]
+
+        assert await found(sa.true()) == sorted(ids)
+        assert await found(starts_with(things.c.id, "a")) == sorted(one for one in ids if one.startswith("a"))
+        assert await found(starts_with(things.c.id, "a_")) == ["a_b"]
+        assert await found(starts_with(things.c.id, "a%")) == ["a%b"]
+        assert await found(starts_with(things.c.id, "")) == sorted(ids)
+        assert await found(contains_text(things.c.id, "_")) == ["_x", "a_b"]
+        assert await found(contains_text(things.c.id, "X")) == ["aXb"]
+
+
+@pytest.mark.case("B37")
+async def test_a_key_that_looks_like_sql_is_only_a_key(database: Database) -> None:
+    nasty = "a') OR 1=1 --"
+    async with database.write() as connection:
+        await connection.execute(sa.update(things).values(document={nasty: "x", "plain": "y"}))
+        count = sa.select(sa.func.count()).select_from(things)
+        assert await connection.scalar(count.where(json_text_at(things.c.document, nasty) == "x")) == 1
+        assert await connection.scalar(count.where(json_text_at(things.c.document, "plain") == "y")) == 1
+        assert await connection.scalar(count.where(json_text_at(things.c.document, "b' OR '1'='1") == "x")) == 0
+
+
+async def test_competing_consumers_pass_each_other_by(database: Database) -> None:
+    if database.backend != "postgresql":
+        pytest.skip("one writer")
+    async with database.write() as connection:
+        await connection.execute(sa.insert(things), {"id": "b"})
+    claim = locked_skipping_others(sa.select(things.c.id).order_by(things.c.id).limit(1))
+    async with database.write() as first, database.write() as second:
+        assert await first.scalar(claim) == "a"
+        assert await second.scalar(claim) == "b"
+
+
+@pytest.mark.rule("X9")
+async def test_the_number_of_sessions_is_bounded_and_waiting_ends(database_url: str) -> None:
+    from threadkeep_chassis.errors import DatabaseUnavailable
+
+    settings = DatabaseSettings(pool_size=2, sqlite_readers=2, pool_timeout_seconds=0.2)
+    async with opened(database_url, settings=settings) as database:
+        if database.backend == "memory":
+            pytest.skip("one session")
+        async with database.read(), database.read():
+            with pytest.raises(DatabaseUnavailable, match="sessions were busy"):
+                async with database.read():
+                    pass
+        assert await value(database) == 0
+
+
+async def test_many_readers_at_a_cold_start_get_their_answers(database_url: str) -> None:
+    async with opened(database_url) as database:
+        assert await asyncio.gather(*(value(database) for _ in range(64))) == [0] * 64
+
+
+def test_addresses_are_understood_or_refused_without_their_password() -> None:
+    assert DatabaseUrl.parse("memory:").backend == "memory"
+    assert str(DatabaseUrl.parse("sqlite:////data/x.db").path) == "/data/x.db"
+    assert DatabaseUrl.parse("sqlite:///x.db").path is not None
+    pooled = DatabaseUrl.parse("postgresql://u:hunter2@db:6432/x?pooler=transaction&sslmode=require")
+    assert pooled.through_pooler
+    assert "hunter2" not in repr(pooled)
+    assert pooled.asyncpg_arguments() == {
+        "host": "db", "port": 6432, "user": "u", "password": "hunter2", "database": "x", "ssl": "require"
+    }  # fmt: skip
+    for bad in (
+        "",
+        "mysql://x",
+        "sqlite:",
+        "sqlite://",
+        "postgresql://u:hunter2@h:port/x",
+        "postgresql://x?pooler=odd",
+    ):
+        with pytest.raises(DatabaseUrlInvalid) as caught:
+            DatabaseUrl.parse(bad)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_metadata_has_no_schema_names() -> None:
+    assert all(table.schema is None for table in metadata.tables.values())
