@@ -1,0 +1,242 @@
+"""One thread in memory: gives views of it and applies decisions to it, as the store does with rows.
+
+It checks with every commit what must hold for all histories; see `apply`.
+"""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from threadkeep_runtime.domain import commands
+from threadkeep_runtime.domain.checkpoints import CheckpointIndex, CheckpointPut
+from threadkeep_runtime.domain.commit import Decision, View
+from threadkeep_runtime.domain.decide import decide
+from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
+from threadkeep_runtime.domain.values import Event, Lease, LeaseRef, Run, Task, Thread, Ticket
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SCOPE = "0" * 64
+
+
+class OneThread:
+    """The state of one thread and its history."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.thread: Thread | None = None
+        self.tasks: dict[str, Task] = {}
+        self.runs: dict[str, Run] = {}
+        self.tickets: dict[str, Ticket] = {}
+        self.lease: Lease | None = None
+        self.events: list[Event] = []
+        self.commits: list[Decision] = []
+        self.checkpoints: set[tuple[str, str]] = set()
+        self.epochs: dict[str, list[int]] = {}
+        self._numbers = itertools.count(1)
+
+    # -- commands
+
+    def do(self, command: commands.Command) -> Decision:
+        """Decides and applies. Raises the refusal, and then nothing has changed."""
+        decision = decide(self.view(command), command, lambda: f"e{next(self._numbers)}")
+        self.apply(decision)
+        return decision
+
+    def submit(self, **more: Any) -> Decision:
+        """Submits a task on the thread, which it creates if there is none."""
+        number = next(self._numbers)
+        fields: dict[str, Any] = {
+            "create": commands.SessionDraft() if self.thread is None else None,
+            "task_id": f"task-{number}",
+            "run_id": f"run-{number}",
+            "agent_name": "agent",
+            "agent_revision": 1,
+            "manifest_digest": "d",
+            "manifest": b"{}",
+            "input": b"",
+            "input_json": {},
+            "queue": "default",
+            "priority": 0,
+            "metadata": {},
+            "max_attempts": 3,
+        }
+        return self.do(commands.SubmitTask(**self.base(), **{**fields, **more}))
+
+    def take(self, worker: str = "w") -> LeaseRef:
+        """Leases the open run."""
+        run = self.open_run
+        assert run is not None
+        decision = self.do(commands.LeaseRun(**self.base(), run_id=run.run_id, worker_id=worker, ttl_seconds=10))
+        assert decision.lease is not None
+        return LeaseRef(run.run_id, decision.lease.epoch)
+
+    def commit(self, lease: LeaseRef | None = None, disposition: Any = None, **more: Any) -> Decision:
+        """Commits, with a lease or without."""
+        return self.do(commands.CommitThread(**self.base(), lease=lease, disposition=disposition, **more))
+
+    def ask(self, lease: LeaseRef, *tickets: commands.TicketDraft) -> Decision:
+        """Lets the run wait."""
+        return self.commit(lease, commands.Awaiting(tickets or (draft("t"),)))
+
+    def base(self) -> dict[str, Any]:
+        """The fields that every command has."""
+        return {"scope_key": SCOPE, "session_id": "s", "thread_key": "k", "request_id": f"r{next(self._numbers)}"}
+
+    def pass_time(self, seconds: float) -> None:
+        """Moves the clock."""
+        self.now += timedelta(seconds=seconds)
+
+    # -- state
+
+    @property
+    def open_run(self) -> Run | None:
+        """The run that has not ended."""
+        found = [run for run in self.runs.values() if run.state != "ENDED"]
+        assert len(found) <= 1, "R5: one open run"
+        return found[0] if found else None
+
+    @property
+    def open_tickets(self) -> tuple[Ticket, ...]:
+        """The tickets that wait, oldest first."""
+        return tuple(ticket for ticket in self.tickets.values() if ticket.state == "OPEN")
+
+    @property
+    def types(self) -> list[str]:
+        """The types of all events, without the server's prefix."""
+        return [event.type.removeprefix("threadkeep.") for event in self.events]
+
+    def view(self, command: commands.Command) -> View:
+        """What the store would load for the command."""
+        run = self.open_run
+        lease = getattr(command, "lease", None)
+        run_id = lease.run_id if lease is not None else getattr(command, "run_id", "")
+        thread = self.thread
+        return View(
+            now=self.now,
+            partition=0,
+            thread=thread,
+            run=run,
+            task=None if run is None else self.tasks[run.task_id],
+            lease=self.lease,
+            open_tickets=self.open_tickets,
+            named_run=self.runs.get(run_id),
+            named_task=self.tasks.get(getattr(command, "task_id", "")),
+            named_ticket=self.tickets.get(getattr(command, "ticket_id", "")),
+            taken=frozenset(
+                {("task", name) for name in self.tasks}
+                | {("ticket", name) for name in self.tickets}
+                | {("event", event.event_id) for event in self.events if event.is_named}
+            ),
+            checkpoints=CheckpointIndex(
+                floor=thread.checkpoint_top if thread else "",
+                deleted_floor=thread.checkpoint_floor if thread else "",
+                existing=frozenset(self.checkpoints),
+                greatest=self._greatest(),
+            ),
+        )
+
+    def _greatest(self) -> dict[str, str]:
+        greatest: dict[str, str] = {}
+        for namespace, checkpoint_id in self.checkpoints:
+            greatest[namespace] = max(checkpoint_id, greatest.get(namespace, ""))
+        return greatest
+
+    # -- what a commit does, and what must hold for every one
+
+    def apply(self, decision: Decision) -> None:
+        """Applies a decision and checks it against the state before."""
+        thread = decision.thread
+        if thread is None:
+            return
+        before = self.thread
+        # R2: dense sequences.
+        assert thread.commit_sequence == (before.commit_sequence if before else 0) + 1
+        assert thread.event_sequence == len(self.events) + len(decision.events)
+        if decision.events:
+            assert decision.first_event_sequence == len(self.events) + 1
+            assert decision.last_event_sequence == thread.event_sequence
+        else:
+            assert (decision.first_event_sequence, decision.last_event_sequence) == (0, 0)
+        self._check_finality(decision)
+        self.thread = thread
+        self.commits.append(decision)
+        self.events.extend(decision.events)
+        if decision.task is not None:
+            self.tasks[decision.task.task_id] = decision.task
+        if decision.run is not None:
+            self.runs[decision.run.run_id] = decision.run
+        for ticket in (*decision.opened_tickets, *decision.closed_tickets):
+            self.tickets[ticket.ticket_id] = ticket
+        self._apply_lease(decision)
+        if decision.checkpoints is not None:
+            if decision.checkpoints.delete_all:
+                self.checkpoints.clear()
+            for op in decision.checkpoints.ops:
+                if isinstance(op, CheckpointPut):
+                    self.checkpoints.add((op.checkpoint_ns, op.checkpoint_id))
+        self._check_state()
+
+    def _apply_lease(self, decision: Decision) -> None:
+        assert decision.lease_before == self.lease
+        if decision.lease is not None and decision.lease_before is None:
+            epochs = self.epochs.setdefault(decision.lease.run_id, [])
+            # R8: an epoch only grows, and none is given twice.
+            assert not epochs or decision.lease.epoch > epochs[-1]
+            epochs.append(decision.lease.epoch)
+        self.lease = decision.lease
+
+    def _check_finality(self, decision: Decision) -> None:
+        """R4: what is final does not change, and ends with its terminal event in that commit."""
+        for kind, value, table in (("run", decision.run, self.runs), ("task", decision.task, self.tasks)):
+            if value is None:
+                continue
+            key = value.run_id if kind == "run" else value.task_id  # type: ignore[union-attr]
+            old: Any = table.get(key)  # type: ignore[union-attr]
+            is_final = value.state == "ENDED" or value.state in TERMINAL_TASK_STATES
+            was_final = old is not None and (old.state == "ENDED" or old.state in TERMINAL_TASK_STATES)
+            if was_final:
+                assert value == old, f"R4: a final {kind} changed"
+            elif is_final:
+                last = [event for event in decision.events if getattr(event, f"{kind}_id") == key][-1]
+                assert last.type.startswith(f"threadkeep.{kind}."), "the last event of its commit is the terminal one"
+                index = decision.events.index(last)
+                assert value.last_event_sequence == decision.first_event_sequence + index
+
+    def _check_state(self) -> None:
+        """What the states of thread, run, task, lease and tickets have to do with each other."""
+        assert self.thread is not None
+        run = self.open_run
+        assert self.thread.active_run_id == (run.run_id if run else None)
+        assert self.thread.task_count == len(self.tasks)
+        assert self.thread.run_count == len(self.runs)
+        assert (self.lease is not None) == (run is not None and run.state == "RUNNING")
+        if self.lease is not None and run is not None:
+            assert (self.lease.run_id, self.lease.epoch) == (run.run_id, run.epoch)
+        waits = tuple(ticket.ticket_id for ticket in self.open_tickets)
+        assert bool(waits) == (run is not None and run.state == "AWAITING")
+        for task in self.tasks.values():
+            its_run = self.runs[task.run_id]
+            assert (task.state in TERMINAL_TASK_STATES) == (its_run.state == "ENDED")
+            assert task.crash_count == its_run.crash_count <= task.max_attempts
+            if its_run.state == "AWAITING":
+                assert task.state in ("INPUT_REQUIRED", "AUTH_REQUIRED")
+                assert task.open_ticket_ids == waits
+            else:
+                assert task.open_ticket_ids == ()
+        assert len({event.event_id for event in self.events}) == len(self.events)
+
+
+def draft(ticket_id: str, **more: Any) -> commands.TicketDraft:
+    """A ticket that takes any value."""
+    return commands.TicketDraft(ticket_id=ticket_id, is_named=True, **{"kind": "INPUT", **more})
+
+
+def put(checkpoint_id: str, namespace: str = "") -> CheckpointPut:
+    """A checkpoint without values."""
+    return CheckpointPut(namespace, checkpoint_id, None, b"{}", b"{}")
+
+
+def event(event_id: str = "", **more: Any) -> Event:
+    """A writer's event; named if it has an id."""
+    base = Event(event_id or "unnamed", bool(event_id), "order.placed", 2, None, None, None)
+    return base._replace(**more)

@@ -1,0 +1,139 @@
+"""Generated histories of one thread: whatever is asked in whatever order, the law holds after every commit.
+
+The checks are in `OneThread.apply`: dense sequences, one open run, finality, epochs that grow, states that agree.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.support.one_thread import OneThread, draft, event, put
+from threadkeep_chassis.errors import Internal, ThreadkeepError
+from threadkeep_runtime.domain import commands
+from threadkeep_runtime.domain.commands import Ended, Running
+from threadkeep_runtime.domain.errors import LeaseLost
+from threadkeep_runtime.domain.values import Answer, Failure, LeaseRef
+
+
+class Histories(RuleBasedStateMachine):
+    """Clients, workers, zombies and loops act on one thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = OneThread()
+        self.leases: list[LeaseRef] = []
+        self.names = 0
+
+    def attempt(self, act: Any) -> Any:
+        """Acts; a refusal is fine, a fault of ours is not."""
+        before = (self.thread.thread, len(self.thread.events))
+        try:
+            return act()
+        except Internal:
+            raise
+        except ThreadkeepError as refusal:
+            assert before == (self.thread.thread, len(self.thread.events))
+            return refusal
+
+    def name(self) -> str:
+        """A new name."""
+        self.names += 1
+        return f"{self.names:06d}"
+
+    @rule(attempts=st.integers(1, 3))
+    def submit(self, attempts: int) -> None:
+        self.attempt(lambda: self.thread.submit(max_attempts=attempts))
+
+    @rule()
+    def take(self) -> None:
+        run = self.thread.open_run
+        if run is not None:
+            taken = self.attempt(self.thread.take)
+            if isinstance(taken, LeaseRef):
+                self.leases.append(taken)
+
+    def held(self, index: int) -> LeaseRef:
+        """A lease that was given at some time: the current one, or a zombie's."""
+        return self.leases[index % len(self.leases)]
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        index=st.integers(0, 5),
+        what=st.sampled_from(["running", "ask", "ask_login", "succeed", "fail", "cancel", "nothing"]),
+        with_checkpoint=st.booleans(),
+    )
+    def work(self, index: int, what: str, with_checkpoint: bool) -> None:
+        lease = self.held(index)
+        disposition: Any = {
+            "running": Running(),
+            "ask": commands.Awaiting((draft(self.name()), draft(self.name()))),
+            "ask_login": commands.Awaiting((draft(self.name(), kind="AUTH"),)),
+            "succeed": Ended("SUCCEEDED"),
+            "fail": Ended("FAILED", failure=Failure("code", "text")),
+            "cancel": Ended("CANCELED"),
+            "nothing": None,
+        }[what]
+        run = self.thread.runs[lease.run_id]
+        is_current = run.state == "RUNNING" and run.epoch == lease.epoch
+        ops = (put(self.name()),) if with_checkpoint else ()
+        outcome = self.attempt(
+            lambda: self.thread.commit(lease, disposition, events=(event()._replace(event_id=self.name()),), ops=ops)
+        )
+        assert isinstance(outcome, LeaseLost) == (not is_current)
+
+    @precondition(lambda self: self.leases)
+    @rule(index=st.integers(0, 5))
+    def release(self, index: int) -> None:
+        self.attempt(lambda: self.thread.do(commands.ReleaseRun(**self.thread.base(), lease=self.held(index))))
+
+    @precondition(lambda self: self.thread.tasks)
+    @rule(index=st.integers(0, 3), grace=st.sampled_from([0, 5, 60]))
+    def cancel(self, index: int, grace: int) -> None:
+        task_id = sorted(self.thread.tasks)[index % len(self.thread.tasks)]
+        self.attempt(
+            lambda: self.thread.do(
+                commands.CancelTask(**self.thread.base(), task_id=task_id, reason="", grace_seconds=grace)
+            )
+        )
+
+    @precondition(lambda self: self.thread.tickets)
+    @rule(index=st.integers(0, 3))
+    def resolve(self, index: int) -> None:
+        ticket_id = sorted(self.thread.tickets)[-1 - index % len(self.thread.tickets)]
+        answer = commands.ResolveTicket(
+            **self.thread.base(), ticket_id=ticket_id, answer=Answer(None, "null"), problem=None
+        )
+        self.attempt(lambda: self.thread.do(answer))
+
+    @rule(seconds=st.sampled_from([1, 6, 11]))
+    def loops(self, seconds: int) -> None:
+        """Time passes and every loop looks, with what it may have read long ago."""
+        self.thread.pass_time(seconds)
+        for lease in self.leases[-3:]:
+            for kind in (commands.EndCanceled, commands.RecoverLease):
+                due = kind(**self.thread.base(), run_id=lease.run_id, epoch=lease.epoch)
+                self.attempt(lambda due=due: self.thread.do(due))
+
+    @rule()
+    def save_without_a_run(self) -> None:
+        self.attempt(lambda: self.thread.commit(ops=(put(self.name()),)))
+
+    @rule()
+    def delete_checkpoints(self) -> None:
+        self.attempt(lambda: self.thread.do(commands.DeleteCheckpoints(**self.thread.base())))
+
+    @invariant()
+    def commits_count_every_version(self) -> None:
+        if self.thread.thread is not None:
+            assert self.thread.thread.commit_sequence == len(self.thread.commits)
+
+
+Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.rule("R2", "R3", "R4", "R5", "R7", "R8")
+class TestHistories(Histories.TestCase):
+    """See Histories."""
