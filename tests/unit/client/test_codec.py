@@ -48,7 +48,21 @@ def _back(put: checkpoint_pb2.CheckpointPut) -> Any:
 
 
 EXACT = [None, True, 0, -1, 2**63, 2**70, -(2**200), 0.5, 1.0, 1e15, 5e-324, "", "text", "ünï", "x" * 4096, "\\"]
-NOT_JSON = [math.inf, -math.inf, -0.0, 1e16, 1e22, 1e300, "a\x00b", "x" * 4097, b"bytes", [1], {"a": "b\x00"}]
+NOT_JSON = [
+    math.inf,
+    -math.inf,
+    -0.0,
+    1e16,
+    1e22,
+    1e300,
+    "a\x00b",
+    "x" * 4097,
+    b"bytes",
+    [1],
+    [2**70],
+    {"a": [2**70, 0.5]},
+    {"a": "b\x00"},
+]
 
 
 @pytest.mark.rule("R20", "X8")
@@ -146,7 +160,7 @@ def test_a_value_that_nothing_serialises_is_refused_by_channel() -> None:
     with pytest.raises(EncodingRefused, match="'lock'"):
         _put({"lock": threading.Lock()})
     with pytest.raises(EncodingRefused, match="'out'"):
-        codec.to_writes(_config(checkpoint_id="c"), [("out", [2**70])], "t", "", SERDE)
+        codec.to_writes(_config(checkpoint_id="c"), [("out", [threading.Lock()])], "t", "", SERDE)
 
 
 @pytest.mark.rule("R20")

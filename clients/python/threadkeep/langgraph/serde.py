@@ -5,6 +5,8 @@ LangGraph's own serialiser returns the raw payload of a type that it does not kn
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
@@ -52,6 +54,15 @@ class StrictSerializer(JsonPlusSerializer):
     def __init__(self, allowed_types: Iterable[AllowedType] = ()) -> None:
         super().__init__(allowed_msgpack_modules=tuple(allowed_types) or None)
 
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """The typed dump. A value with integers over 64 bits, which msgpack can not hold, is JSON where that is exact."""
+        try:
+            return super().dumps_typed(obj)
+        except Exception:
+            if not _is_exact_json(obj):
+                raise
+            return "json", json.dumps(obj, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """The value of a typed dump. Raises DecodingRefused."""
         blocked: list[str] = []
@@ -65,3 +76,21 @@ class StrictSerializer(JsonPlusSerializer):
         if blocked:
             raise DecodingRefused(blocked[0])
         return value
+
+
+def _is_exact_json(value: Any) -> bool:
+    """True for plain values that LangGraph's JSON loader gives back as they are."""
+    if value is None or type(value) in (bool, int):
+        return True
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) is str:
+        return not any("\ud800" <= character <= "\udfff" for character in value)
+    if type(value) is list:
+        return all(map(_is_exact_json, value))
+    # A map with this key may be an object to the loader.
+    return (
+        type(value) is dict
+        and "lc" not in value
+        and all(type(key) is str and _is_exact_json(key) and _is_exact_json(one) for key, one in value.items())
+    )
