@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -126,12 +126,14 @@ class Grant:
 ALL_SCOPES = Grant(all=True)
 
 
+@lru_cache(maxsize=4096)
 def parse_scope(header: bytes) -> Scope:
-    """Reads `threadkeep-scope-bin`. Raises FieldInvalid."""
+    """Reads `threadkeep-scope-bin`. Raises FieldInvalid. The scopes of recent calls are remembered with their keys."""
     value = _parse(header, SCOPE_HEADER)
     return Scope(value)
 
 
+@lru_cache(maxsize=256)
 def parse_grant(header: bytes) -> Grant:
     """Reads `threadkeep-grant-bin`: {"all":true} or {"scopes":[...]}. Raises FieldInvalid."""
     value = _parse(header, GRANT_HEADER)

@@ -50,9 +50,7 @@ def classes_by_reason() -> dict[str, set[type[ThreadkeepError]]]:
 @pytest.mark.rule("X6")
 def test_every_reason_of_the_contract_has_one_class_with_its_code() -> None:
     documented, classes = documented_codes(), classes_by_reason()
-    assert set(documented) == {
-        name.removeprefix("ERROR_REASON_") for name in REASONS if "UNSPECIFIED" not in name
-    }
+    assert set(documented) == {name.removeprefix("ERROR_REASON_") for name in REASONS if "UNSPECIFIED" not in name}
     assert set(classes) == set(documented)
     for reason, found in classes.items():
         assert len(found) == 1, f"{reason} is given by {found}"

@@ -106,7 +106,8 @@ async def test_metrics_are_served_over_http() -> None:
 
         text = await asyncio.to_thread(fetch)
         assert 'threadkeep_rpcs_total{code="OK",method="/threadkeep.probe.v1.ProbeService/Change"} 1.0' in text
-        assert "threadkeep_signal_reconnects" in text
+        assert 'threadkeep_rpc_seconds_bucket{le="+Inf",method="/threadkeep.probe.v1.ProbeService/Change"} 1.0' in text
+        assert "process_cpu_seconds_total" in text
 
 
 @pytest.mark.rule("X15")
