@@ -216,22 +216,21 @@ async def all_messages(
         request.page_token = page.next_page_token
 
 
-async def everything(
-    world: World, cursor: bytes, session_ids: Sequence[str], channel: grpc.aio.Channel | None = None
-) -> dict[str, Any]:
-    """All that a projection says of these sessions and of the scope, as plain data."""
+async def everything(talks: Sequence[Talk], channel: grpc.aio.Channel | None = None) -> dict[str, Any]:
+    """All that a projection says of these conversations and of their scope, up to date, as plain data."""
+    world = talks[0].world
     reader = world if channel is None else World(_Through(channel), **world.values)
-    freshness = fresh(cursor)
     seen: dict[str, Any] = {}
-    for session_id in session_ids:
-        messages = await all_messages(reader, session_id, freshness)
-        seen[session_id] = [MessageToDict(one) for one in messages]
+    # A commit's cursor covers its own session: each one is waited for.
+    for talk in talks:
+        messages = await all_messages(reader, talk.session_id, fresh(talk.receipt))
+        seen[talk.session_id] = [MessageToDict(one) for one in messages]
     for name, request, rows in (
         ("Session", summary_service_pb2.ListSessionSummariesRequest, "sessions"),
         ("Task", summary_service_pb2.ListTaskSummariesRequest, "tasks"),
         ("Run", summary_service_pb2.ListRunSummariesRequest, "runs"),
     ):
-        page = await reader.call(f"SummaryService.List{name}Summaries", request(page_size=1000, freshness=freshness))
+        page = await reader.call(f"SummaryService.List{name}Summaries", request(page_size=1000))
         seen[rows] = [MessageToDict(one) for one in getattr(page, rows)]
     return seen
 

@@ -38,6 +38,8 @@ class Suite:
         """Where each service listens."""
         self._databases = databases
         self._settings = settings
+        self.hosts: dict[str, Any] = {}
+        """The running host of each service; all the same one when embedded."""
         self._hosts: list[Any] = []
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -96,6 +98,7 @@ class Suite:
         for host in reversed(self._hosts):
             await host.stop(grace_seconds)
         self._hosts.clear()
+        self.hosts.clear()
 
     async def resume(self) -> None:
         """Starts the services, on the addresses that they had before."""
@@ -113,6 +116,15 @@ class Suite:
         for channel in self._channels.values():
             channel.get_state(try_to_connect=True)
             await eventually(lambda: channel.get_state(try_to_connect=True) == grpc.ChannelConnectivity.READY)  # noqa: B023
+
+    async def rehost(self, service: str, grace_seconds: float = 5.0) -> None:
+        """Stops one service of a split suite and starts it again on its data and address, while the others go on."""
+        assert self.topology == "split", "embedded services live and end together"
+        assert self.backend != "memory", "what a memory backend holds ends with its server"
+        host = self.hosts.pop(service)
+        self._hosts.remove(host)
+        await host.stop(grace_seconds)
+        await self._host((service,))
 
     async def close(self) -> None:
         """Stops everything and removes the databases."""
@@ -134,6 +146,7 @@ class Suite:
         await host.start()
         for service in services:
             self.addresses[service] = host.address
+            self.hosts[service] = host
 
     def _build(self, service: str) -> Any:
         build = importlib.import_module(f"threadkeep_{service}.server").build
