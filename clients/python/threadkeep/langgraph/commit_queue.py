@@ -24,6 +24,12 @@ MAX_OPS = 500
 MAX_BYTES = 2 * 1024 * 1024
 """A commit takes operations up to these; a larger operation travels alone."""
 
+TURNS_AFTER_COMMIT = 6
+"""Turns of the graph's event loop between a commit and the next checkpoint, for which LangGraph lets it wait."""
+
+BLOCKED_LOOP_PAUSE = 0.05
+"""Seconds after which the turns of a loop that does not turn are not waited for."""
+
 SYNC_PAUSE = 0.002
 """Seconds that a synchronous write waits for its superstep's checkpoint."""
 
@@ -61,6 +67,8 @@ class CommitQueue:
         self._failure: BaseException | None = None
         self._last: Committed | None = None
         self._sender: asyncio.Task[None] | None = None
+        self._ready = False
+        self._graphs_loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.commit_count = 0
 
@@ -150,18 +158,18 @@ class CommitQueue:
         """Sends what is queued."""
         self._io.call_soon(self._start_sending)
 
-    def kick_after_turns(self, turns: int) -> None:
-        """Sends what is queued after some turns of the running event loop: the writes of a superstep and its checkpoint
-        come within the same breath."""
-        loop = asyncio.get_running_loop()
+    def kick_after_turns(self, turns: int, last: Committed) -> None:
+        """Sends what is queued, up to `last`, after some turns of the running event loop: the writes of a superstep and
+        its checkpoint come within the same breath. A loop that is blocked delays nothing for long."""
+        self._graphs_loop = asyncio.get_running_loop()
+        self._turn(self._graphs_loop, turns)
+        self._io.call_later(BLOCKED_LOOP_PAUSE, self._nudge, last)
 
-        def turn(left: int) -> None:
-            if left:
-                loop.call_soon(turn, left - 1)
-            else:
-                self.kick()
-
-        turn(turns)
+    def _turn(self, loop: asyncio.AbstractEventLoop, left: int) -> None:
+        if left:
+            loop.call_soon(self._turn, loop, left - 1)
+        else:
+            self.kick()
 
     def kick_soon(self) -> None:
         """The same where there is no event loop: after about two milliseconds."""
@@ -170,8 +178,17 @@ class CommitQueue:
     # --- on the I/O loop
 
     def _start_sending(self) -> None:
+        # What is queued is ready; what is queued later waits for its own kick, also while a commit is under way.
+        with self._lock:
+            self._ready = True
         if self._sender is None or self._sender.done():
             self._sender = asyncio.ensure_future(self._send_all())
+
+    def _nudge(self, last: Committed) -> None:
+        with self._lock:
+            waits = any(entry.done is last for entry in self._entries)
+        if waits:
+            self._start_sending()
 
     def _stop_sending(self) -> None:
         if self._sender is not None:
@@ -193,10 +210,25 @@ class CommitQueue:
             self.commit_count += 1
             for entry in batch:
                 _settle(entry.done, response)
+            self._let_the_graph_go_on()
+
+    def _let_the_graph_go_on(self) -> None:
+        """A commit just happened for which a checkpoint may wait: it belongs to the writes that are queued already."""
+        loop = self._graphs_loop
+        with self._lock:
+            only_writes = all(one.op is not None and one.op.HasField("writes") for one in self._entries)
+            if not self._entries or not self._ready or not only_writes or loop is None or loop.is_closed():
+                return
+            self._ready, last = False, self._entries[-1].done
+        asyncio.get_running_loop().call_later(BLOCKED_LOOP_PAUSE, self._nudge, last)
+        with contextlib.suppress(RuntimeError):  # closed just now
+            loop.call_soon_threadsafe(self._turn, loop, TURNS_AFTER_COMMIT)
 
     def _next_batch(self) -> list[_Entry]:
         with self._lock:
             batch: list[_Entry] = []
+            if not self._ready:
+                return batch
             size = 0
             for entry in self._entries:
                 size += entry.size
@@ -204,6 +236,7 @@ class CommitQueue:
                     break
                 batch.append(entry)
             del self._entries[: len(batch)]
+            self._ready = bool(self._entries)
             return batch
 
     def _commit(self, batch: Sequence[_Entry]) -> commit_pb2.ThreadCommit:

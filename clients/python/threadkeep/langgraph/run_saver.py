@@ -84,7 +84,7 @@ class RunSaver(SaverBase):
     ) -> RunnableConfig:
         """Queues a checkpoint, and waits for its commit unless durability says otherwise."""
         stored, done = self._add_put(config, checkpoint, metadata, new_versions)
-        self.queue.kick_after_turns(TURNS)
+        self.queue.kick_after_turns(TURNS, done)
         if self.durability == "sync":
             await committed(done)
         return stored
@@ -105,7 +105,7 @@ class RunSaver(SaverBase):
         """Queues a task's writes; those that an error handler relies on are waited for."""
         done = self._add_writes(config, writes, task_id, task_path)
         if done is not None:
-            self.queue.kick_after_turns(TURNS)
+            self.queue.kick_after_turns(TURNS, done)
             if _must_be_durable(writes):
                 await committed(done)
 

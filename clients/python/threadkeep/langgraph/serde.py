@@ -55,7 +55,7 @@ class StrictSerializer(JsonPlusSerializer):
         super().__init__(allowed_msgpack_modules=tuple(allowed_types) or None)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """The typed dump. A value with integers over 64 bits, which msgpack can not hold, is JSON where that is exact."""
+        """The typed dump. A value with integers over 64 bits, which msgpack lacks, is JSON where that is exact."""
         try:
             return super().dumps_typed(obj)
         except Exception:
