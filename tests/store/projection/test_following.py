@@ -126,10 +126,10 @@ async def test_a_follower_that_is_killed_anywhere_goes_on_where_its_cursor_stand
     print(f"seed {seed}")
     chance = random.Random(seed)
     log = Log()
-    frames = [log.task(f"s{chance.randrange(3)}", number) for number in range(20)]
+    frames = [log.task(f"s{chance.randrange(3)}", number) for number in range(12)]
     at = {b"": 0, **{frame.cursor: index + 1 for index, frame in enumerate(frames)}}
     replica = house.replicas[0]
-    for _ in range(400):
+    for _ in range(60):
         taken = await replica.acquire("a", TTL)
         assert taken is not None
         lease, position = taken

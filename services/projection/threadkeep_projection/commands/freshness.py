@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import zip_longest
 
 from threadkeep_chassis.cursors import LOG_KIND, THREAD_KIND, Cursor, read_cursor, thread_subject
@@ -71,13 +72,16 @@ class Freshness:
                     break
                 if call.draining.is_set:
                     raise ShuttingDown()
-                if not is_checked and (is_other_life or loop.time() - started >= _LOOK_SECONDS):
-                    # A forged cursor, or one of a life of the log that is over, would never be reached.
-                    is_checked = True
-                    await self._check(call, at_least, cursor, session_id)
                 remaining = deadline - loop.time()
                 if remaining <= 0:
                     raise FreshnessTimeout()
+                if not is_checked and (is_other_life or loop.time() - started >= _LOOK_SECONDS):
+                    # A forged cursor, or one of a life of the log that is over, would never be reached.
+                    is_checked = True
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(remaining):
+                            await self._check(call, at_least, cursor, session_id)
+                    continue
                 await changed.wait(min(remaining, _LOOK_SECONDS))
         self._metrics.freshness.observe(loop.time() - started)
 
