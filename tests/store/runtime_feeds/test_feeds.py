@@ -74,7 +74,8 @@ async def test_after_a_restore_a_cursor_is_unknown(log: Log) -> None:
             await reader.start(feed, last)
         await log.rewind(extent, 3)
         await reader.start(feed, last)
-        await log.write(lambda c: c.execute(sa.update(log_partitions).values(incarnation=f"after-{feed.kind}")))
+        restored = sa.update(log_partitions).values(incarnation=f"after-{feed.kind}")
+        await log.write(lambda c, restored=restored: c.execute(restored))
         with pytest.raises(CursorUnknown):
             await reader.start(feed, last)
 
