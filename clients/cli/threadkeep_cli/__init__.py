@@ -1,1 +1,1 @@
-"""The command line for people; it speaks gRPC only."""
+"""`threadkeep`: threadkeep's command line for people and scripts. It speaks gRPC only, through the Python client."""

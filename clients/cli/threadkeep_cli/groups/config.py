@@ -1,0 +1,254 @@
+"""`threadkeep config`: definitions of agents, tools and providers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from threadkeep.config.v1 import config_service_pb2, entity_pb2
+from threadkeep_cli.definitions import read_definition, read_set
+from threadkeep_cli.exits import Exit, UsageProblem
+from threadkeep_cli.groups.common import All, Limit, RequestId, page_size, up_to
+from threadkeep_cli.output import Column, field, short, short_name
+from threadkeep_cli.parsing import parse_scope
+from threadkeep_cli.session import Session, command
+
+app = typer.Typer(help="Definitions: agents, tools and providers.", no_args_is_help=True)
+
+COLUMNS: tuple[Column, ...] = (
+    ("TYPE", short("type")),
+    ("NAME", field("name")),
+    ("SCOPE", field("scope")),
+    ("REVISION", field("revision")),
+    ("SOURCE", lambda row: row["source"].get("path") or short_name(row["source"].get("kind", ""))),
+    ("", lambda row: "hidden" if row["hidden"] else "deleted" if row["deleted"] else ""),
+)
+
+Type = Annotated[str, typer.Argument(help="agent, tool or provider.")]
+Name = Annotated[str, typer.Argument(help="The entity's name.")]
+Narrower = Annotated[
+    str | None, typer.Option("--in", help="A narrower scope than --scope, which must contain it: tenant=acme,user=u1.")
+]
+Expected = Annotated[
+    int | None, typer.Option("--expected-revision", min=0, help="Refuse if it is not the current one. 0: must be new.")
+]
+
+
+def _target(narrower: str | None) -> dict[str, str] | None:
+    return None if narrower is None else parse_scope(narrower)
+
+
+@command(app)
+def apply(
+    session: Session,
+    directory: Annotated[Path, typer.Argument(help="Has agents/, tools/ and providers/.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    request_id: RequestId = None,
+) -> None:
+    """Applies a directory as one set in the scope: what is added, changed or removed there becomes revisions.
+
+    Exit code 2 if a file has faults; the others are applied nevertheless.
+    """
+    answer = session.client.config.apply_set(read_set(directory), dry_run=dry_run, request_id=request_id)
+    if session.show.is_json:
+        session.show.one(answer)
+    else:
+        for change in answer.changes:
+            action = short_name(config_service_pb2.SetAction.Name(change.action))
+            kind = short_name(entity_pb2.EntityType.Name(change.entity.type))
+            session.show.console.print(f"{action:<10} {kind} {change.entity.name}", markup=False)
+        for problem in answer.problems:
+            where = f"{problem.path}:{problem.line}" if problem.line else problem.path
+            session.show.console.print(f"fault      {where}: {problem.message}", markup=False)
+        session.show.note(f"revision {answer.config_revision}" + (" (dry run)" if dry_run else ""))
+    if answer.problems:
+        raise SystemExit(int(Exit.USAGE))
+
+
+@command(app)
+def get(session: Session, type_: Type, name: Name, narrower: Narrower = None) -> None:
+    """Shows the entity of exactly this scope."""
+    session.show.one(session.client.config.get(type_, name, target_scope=_target(narrower)))
+
+
+@command(app)
+def resolve(session: Session, type_: Type, name: Name) -> None:
+    """Shows the entity that counts in this scope, inherited or not."""
+    session.show.one(session.client.config.resolve(type_, name))
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="agent, tool or provider. Repeatable.")] = None,
+    inherited: Annotated[bool, typer.Option("--inherited", help="Also what broader scopes define.")] = False,
+    limit: Limit = 50,
+    everything: All = False,
+) -> None:
+    """Lists entities."""
+    found = session.client.config.list(
+        types=type_ or (), include_inherited=inherited, page_size=page_size(limit, everything)
+    )
+    session.show.many(up_to(found, limit, everything), COLUMNS, "no entities")
+
+
+@command(app)
+def put(
+    session: Session,
+    type_: Type,
+    name: Name,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="YAML or JSON of the definition; `-` is stdin.")
+    ] = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Hide what the scope would inherit.")] = False,
+    narrower: Narrower = None,
+    expected_revision: Expected = None,
+    request_id: RequestId = None,
+) -> None:
+    """Creates or replaces an entity."""
+    if (file is None) != hidden:
+        raise UsageProblem("say what it is with --file, or that it is --hidden; one of them")
+    given: dict[str, Any] = {
+        "expected_revision": expected_revision,
+        "target_scope": _target(narrower),
+        "request_id": request_id,
+    }
+    if file is None:
+        answer = session.client.config.hide(type_, name, **given)
+    else:
+        answer = session.client.config.put(name, read_definition(type_, file), **given)
+    session.show.one(answer.entity)
+    session.show.note("changed" if answer.changed else "nothing changed")
+
+
+@command(app)
+def delete(
+    session: Session,
+    type_: Type,
+    name: Name,
+    narrower: Narrower = None,
+    expected_revision: Expected = None,
+    request_id: RequestId = None,
+) -> None:
+    """Deletes an entity of exactly this scope."""
+    tombstone = session.client.config.delete(
+        type_, name, expected_revision=expected_revision, target_scope=_target(narrower), request_id=request_id
+    )
+    session.show.one(tombstone)
+
+
+@command(app)
+def explain(session: Session, type_: Type, name: Name) -> None:
+    """Shows every candidate in order, and why the winner won."""
+    answer = session.client.config.explain(type_, name)
+    if session.show.is_json:
+        session.show.one(answer)
+        return
+    columns: tuple[Column, ...] = (
+        ("", lambda row: "wins" if row["winner"] else ""),
+        ("SCOPE", field("entity.scope")),
+        ("REVISION", field("entity.revision")),
+        ("WHY", field("explanation")),
+    )
+    session.show.many(answer.candidates, columns, "no candidates")
+
+
+@command(app)
+def manifest(session: Session, agent: Annotated[str, typer.Argument(help="The agent's name.")]) -> None:
+    """Shows an agent with all that it depends on, pinned."""
+    answer = session.client.config.resolve_manifest(agent)
+    import json
+
+    plain = {
+        "digest": answer.digest,
+        "agent_revision": answer.agent_revision,
+        "config_revision": answer.config_revision,
+        "manifest": json.loads(answer.manifest_json),
+    }
+    session.show.document(plain)
+
+
+@command(app)
+def history(
+    session: Session, type_: Type, name: Name, narrower: Narrower = None, limit: Limit = 50, everything: All = False
+) -> None:
+    """Lists an entity's revisions, newest first."""
+    found = session.client.config.list_revisions(
+        type_, name, target_scope=_target(narrower), page_size=page_size(limit, everything)
+    )
+    columns = (*COLUMNS[:2], *COLUMNS[3:], ("CHANGED", field("update_time")))
+    session.show.many(up_to(found, limit, everything), columns)
+
+
+@command(app)
+def diff(
+    session: Session,
+    type_: Type,
+    name: Name,
+    from_revision: Annotated[int, typer.Argument(min=1, help="The older revision.")],
+    to_revision: Annotated[int, typer.Argument(min=0, help="The newer one. 0: the current one.")] = 0,
+    narrower: Narrower = None,
+) -> None:
+    """Shows what changed between two revisions."""
+    changes = session.client.config.diff_revisions(
+        type_, name, from_revision, to_revision, target_scope=_target(narrower)
+    )
+    columns: tuple[Column, ...] = (
+        ("FIELD", field("path")),
+        ("BEFORE", field("old_json")),
+        ("AFTER", field("new_json")),
+    )
+    session.show.many(changes, columns, "no differences")
+
+
+@command(app)
+def rollback(
+    session: Session,
+    type_: Type,
+    name: Name,
+    to_revision: Annotated[int, typer.Argument(min=1, help="The revision whose content comes back.")],
+    narrower: Narrower = None,
+    expected_revision: Expected = None,
+    request_id: RequestId = None,
+) -> None:
+    """Writes an older revision's content again, as a new revision."""
+    answer = session.client.config.rollback(
+        type_,
+        name,
+        to_revision,
+        expected_revision=expected_revision,
+        target_scope=_target(narrower),
+        request_id=request_id,
+    )
+    session.show.one(answer.entity)
+
+
+@command(app)
+def watch(
+    session: Session,
+    after_revision: Annotated[
+        int | None, typer.Option("--after", min=0, help="Only what changed after this revision. Default: a snapshot.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="End when the snapshot is complete.")] = False,
+) -> None:
+    """Shows definitions as they change, line by line: first those that are there."""
+    if once and after_revision is not None:
+        raise UsageProblem("--once ends after the snapshot, and --after asks for none")
+    with session.patient_client.config.watch(after_revision=after_revision) as frames:
+        for frame in frames:
+            if frame.HasField("synced"):
+                if once:
+                    return
+                session.show.line({"synced": True, "revision": frame.revision}, lambda row: f"-- at {row['revision']}")
+            for change in frame.changes.changes:
+                session.show.line(change, _line)
+
+
+def _line(row: dict[str, Any]) -> str:
+    entity = row.get("entity", row)
+    state = "deleted" if entity.get("deleted") else "hidden" if entity.get("hidden") else "put"
+    scope = ",".join(f"{key}={value}" for key, value in entity.get("scope", {}).items()) or "{}"
+    kind = short_name(entity.get("type", ""))
+    return f"{entity.get('revision', '')}  {state:<8} {kind} {entity.get('name', '')}  {scope}"

@@ -1,0 +1,109 @@
+"""`threadkeep sessions`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from threadkeep.runtime.v1 import session_pb2
+from threadkeep_cli.groups.common import AgentOption, All, Limit, Metadata, RequestId, page_size, up_to
+from threadkeep_cli.output import Column, field, short
+from threadkeep_cli.parsing import parse_enums, parse_pairs
+from threadkeep_cli.session import Session, command
+
+app = typer.Typer(help="Sessions: the containers of conversations.", no_args_is_help=True)
+
+COLUMNS: tuple[Column, ...] = (
+    ("SESSION", field("session_id")),
+    ("STATUS", short("status")),
+    ("AGENT", field("agent_name")),
+    ("TASKS", field("task_count")),
+    ("TITLE", field("title")),
+    ("LAST ACTIVITY", field("last_activity_time")),
+)
+
+Model = Annotated[str | None, typer.Option("--model", help="The model, instead of the agent's.")]
+MaxSteps = Annotated[int | None, typer.Option("--max-steps", min=1, help="Most supersteps of one run.")]
+
+
+def _settings(model: str | None, max_steps: int | None) -> dict[str, Any] | None:
+    given = {name: value for name, value in (("model", model), ("max_steps", max_steps)) if value is not None}
+    return given or None
+
+
+@command(app)
+def create(
+    session: Session,
+    id_: Annotated[str | None, typer.Option("--id", help="The id. Default: the server assigns one.")] = None,
+    title: Annotated[str, typer.Option("--title", help="A title for people.")] = "",
+    agent: AgentOption = None,
+    metadata: Metadata = None,
+    model: Model = None,
+    max_steps: MaxSteps = None,
+    request_id: RequestId = None,
+) -> None:
+    """Creates a session."""
+    answer = session.client.sessions.create(
+        id_,
+        title=title,
+        agent_name=agent,
+        metadata=parse_pairs(metadata or [], "--metadata"),
+        settings=_settings(model, max_steps),
+        request_id=request_id,
+    )
+    session.show.one(answer.session)
+
+
+@command(app)
+def get(session: Session, session_id: Annotated[str, typer.Argument(help="The session's id.")]) -> None:
+    """Shows a session."""
+    session.show.one(session.client.sessions.get(session_id))
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    agent: AgentOption = None,
+    status: Annotated[
+        list[str] | None, typer.Option("--status", help="idle, queued, running or awaiting. Repeatable.")
+    ] = None,
+    metadata: Metadata = None,
+    limit: Limit = 50,
+    everything: All = False,
+) -> None:
+    """Lists sessions, newest first."""
+    found = session.client.sessions.list(
+        agent_name=agent,
+        statuses=parse_enums(session_pb2.SessionStatus, "SESSION_STATUS", status, "--status"),
+        metadata=parse_pairs(metadata or [], "--metadata"),
+        page_size=page_size(limit, everything),
+    )
+    session.show.many(up_to(found, limit, everything), COLUMNS, "no sessions")
+
+
+@command(app)
+def update(
+    session: Session,
+    session_id: Annotated[str, typer.Argument(help="The session's id.")],
+    title: Annotated[str | None, typer.Option("--title", help="The new title.")] = None,
+    agent: AgentOption = None,
+    metadata: Metadata = None,
+    model: Model = None,
+    max_steps: MaxSteps = None,
+    expected_revision: Annotated[
+        int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
+    ] = None,
+    request_id: RequestId = None,
+) -> None:
+    """Changes a session: what is given is replaced whole."""
+    answer = session.client.sessions.update(
+        session_id,
+        title=title,
+        agent_name=agent,
+        metadata=None if metadata is None else parse_pairs(metadata, "--metadata"),
+        settings=_settings(model, max_steps),
+        expected_revision=expected_revision,
+        request_id=request_id,
+    )
+    session.show.one(answer.session)

@@ -1,0 +1,159 @@
+"""`threadkeep tasks`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from threadkeep.runtime.v1 import task_pb2
+from threadkeep_cli.exits import Exit, UsageProblem
+from threadkeep_cli.groups.common import (
+    AgentOption,
+    All,
+    Limit,
+    Metadata,
+    RequestId,
+    SessionOption,
+    page_size,
+    up_to,
+)
+from threadkeep_cli.output import Column, field, short
+from threadkeep_cli.parsing import parse_enums, parse_json, parse_pairs, read_text
+from threadkeep_cli.session import Session, command
+
+app = typer.Typer(help="Tasks: requested work.", no_args_is_help=True)
+
+COLUMNS: tuple[Column, ...] = (
+    ("TASK", field("task_id")),
+    ("STATE", short("state")),
+    ("AGENT", field("agent_name")),
+    ("SESSION", field("session_id")),
+    ("RUN", field("run_id")),
+    ("CREATED", field("create_time")),
+)
+
+_ENDED_BADLY = (task_pb2.TASK_STATE_FAILED, task_pb2.TASK_STATE_CANCELED, task_pb2.TASK_STATE_REJECTED)
+_WAITING = (task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_AUTH_REQUIRED)
+
+
+@command(app)
+def submit(
+    session: Session,
+    text: Annotated[str | None, typer.Argument(help="The message. `-` reads it from standard input.")] = None,
+    agent: AgentOption = None,
+    to_session: Annotated[
+        str | None, typer.Option("--session", help="An existing session. Default: a new one.")
+    ] = None,
+    new_session: Annotated[str | None, typer.Option("--new-session", help="A new session with this id.")] = None,
+    title: Annotated[str, typer.Option("--title", help="The new session's title.")] = "",
+    input_json: Annotated[
+        str | None, typer.Option("--input-json", help="Any JSON instead of a message; @file reads it.")
+    ] = None,
+    task_id: Annotated[str | None, typer.Option("--task-id", help="The id. Default: the server assigns one.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="The queue that workers take it from.")] = None,
+    priority: Annotated[int, typer.Option("--priority", help="Higher goes first.")] = 0,
+    metadata: Metadata = None,
+    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, help="Leases before it fails.")] = None,
+    wait_seconds: Annotated[
+        float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its end, or for a question.")
+    ] = None,
+    request_id: RequestId = None,
+) -> None:
+    """Submits a task: a message, or any JSON, to an agent."""
+    if (text is None) == (input_json is None):
+        raise UsageProblem('say what the task is about: `threadkeep tasks submit "..." --agent NAME`, or --input-json')
+    if to_session is not None and new_session is not None:
+        raise UsageProblem("--session names an existing session, --new-session a new one; not both")
+    given: Any = read_text("-", "TEXT") if text == "-" else text
+    if input_json is not None:
+        value = parse_json(input_json, "--input-json")
+        given = task_pb2.TaskInput(payload=_json_payload(value))
+    draft = None
+    if to_session is None:
+        draft = session.client.sessions.draft(new_session, title=title, agent_name=agent)
+    answer = session.client.tasks.submit(
+        given,
+        session_id=to_session,
+        create_session=draft,
+        agent_name=agent,
+        task_id=task_id,
+        queue=queue,
+        priority=priority,
+        metadata=parse_pairs(metadata or [], "--metadata"),
+        max_attempts=max_attempts,
+        request_id=request_id,
+    )
+    if wait_seconds is None:
+        session.show.one(answer.task)
+        return
+    session.show.note(f"task {answer.task.task_id} of session {answer.task.session_id}")
+    _wait(session, answer.task.task_id, wait_seconds)
+
+
+@command(app)
+def get(session: Session, task_id: Annotated[str, typer.Argument(help="The task's id.")]) -> None:
+    """Shows a task."""
+    session.show.one(session.client.tasks.get(task_id))
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    of_session: SessionOption = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="submitted, working, input-required, completed, ... Repeatable.")
+    ] = None,
+    agent: AgentOption = None,
+    limit: Limit = 50,
+    everything: All = False,
+) -> None:
+    """Lists tasks, newest first."""
+    found = session.client.tasks.list(
+        session_id=of_session,
+        states=parse_enums(task_pb2.TaskState, "TASK_STATE", state, "--state"),
+        agent_name=agent,
+        page_size=page_size(limit, everything),
+    )
+    session.show.many(up_to(found, limit, everything), COLUMNS, "no tasks")
+
+
+@command(app)
+def cancel(
+    session: Session,
+    task_id: Annotated[str, typer.Argument(help="The task's id.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why, for the record.")] = "",
+    grace: Annotated[float | None, typer.Option("--grace", min=0, help="Seconds that a running one may take.")] = None,
+    request_id: RequestId = None,
+) -> None:
+    """Asks for a task's cancellation."""
+    answer = session.client.tasks.cancel(task_id, reason=reason, grace_period=grace, request_id=request_id)
+    session.show.one(answer.task)
+
+
+@command(app)
+def wait(
+    session: Session,
+    task_id: Annotated[str, typer.Argument(help="The task's id.")],
+    seconds: Annotated[float, typer.Option("--for", min=0, help="How many seconds to wait at most.")] = 60.0,
+) -> None:
+    """Waits until a task ends (exit code 0, or 8 if badly), or waits for an answer (9). 4 if neither in time."""
+    _wait(session, task_id, seconds)
+
+
+def _wait(session: Session, task_id: str, seconds: float) -> None:
+    task = session.client.tasks.wait(task_id, timeout=seconds)
+    session.show.one(task)
+    if task.state in _ENDED_BADLY:
+        raise SystemExit(int(Exit.TASK_ENDED_BADLY))
+    if task.state in _WAITING:
+        raise SystemExit(int(Exit.INPUT_REQUIRED))
+
+
+def _json_payload(value: Any) -> Any:
+    import json
+
+    from threadkeep.common.v1 import payload_pb2
+
+    data = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return payload_pb2.Payload(content_type="application/json", data=data)
