@@ -138,7 +138,7 @@ async def log(databases: Databases, backend: str) -> AsyncIterator[Log]:
             await migrate_one(url, "runtime")
     database = await Database.open(url, "runtime")
     await prepare(database, MigrationSet("runtime", "threadkeep_runtime"))
-    signals = signals_for(database)
+    signals = signals_for(database, poll_seconds=0.5)
     await signals.start()
     async with database.read() as connection:
         partitions = len((await connection.run(log_head)).positions)

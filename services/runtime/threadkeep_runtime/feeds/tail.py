@@ -130,7 +130,7 @@ class _Tail:
                         delay = 0.05
                         now = asyncio.get_running_loop().time()
                         idle_since = None if self._sinks else idle_since or now
-                        if idle_since is not None and now - idle_since > self._settings.tail_linger_seconds:
+                        if idle_since is not None and now - idle_since >= self._settings.tail_linger_seconds:
                             self.ready.clear()
                             return
                         if not is_full:
