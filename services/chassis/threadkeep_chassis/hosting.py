@@ -131,12 +131,19 @@ class Host:
 
     def _build(self) -> grpc.aio.Server:
         settings = self._settings
-        self._interceptor = ChassisInterceptor(RpcMetrics(self.registry), self.draining)
+        self._interceptor = ChassisInterceptor(
+            RpcMetrics(self.registry),
+            self.draining,
+            max_message_bytes=settings.max_message_bytes,
+            max_concurrent_rpcs=settings.max_concurrent_rpcs,
+        )
         server = grpc.aio.server(
             interceptors=[self._interceptor],
-            maximum_concurrent_rpcs=settings.max_concurrent_rpcs,
+            # The interceptor refuses by name what is above the limits; gRPC's own refusals, which say less, guard
+            # the memory beyond that.
+            maximum_concurrent_rpcs=2 * settings.max_concurrent_rpcs + 100,
             options=[
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_receive_message_length", 2 * settings.max_message_bytes + 1024 * 1024),
                 # What we send is bounded by pages and limits; a row that came in must be able to go out.
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", settings.max_metadata_bytes),

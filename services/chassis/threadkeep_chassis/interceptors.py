@@ -17,7 +17,9 @@ from google.protobuf.message import Message
 from opentelemetry import trace
 
 from threadkeep_chassis import errors
+from threadkeep_chassis.canonical import JsonInvalid
 from threadkeep_chassis.database import is_connection_lost
+from threadkeep_chassis.limits import CROWDED, TOO_LARGE
 from threadkeep_chassis.logs import fault_facts
 from threadkeep_chassis.rules import MethodRule, ScopeRule, method_rule
 from threadkeep_chassis.scope import (
@@ -41,8 +43,13 @@ _log = structlog.get_logger("threadkeep.rpc")
 class ChassisInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server. One per Host."""
 
-    def __init__(self, metrics: RpcMetrics, drain: Drain) -> None:
+    def __init__(
+        self, metrics: RpcMetrics, drain: Drain, *, max_message_bytes: int = 2**31, max_concurrent_rpcs: int = 2**31
+    ) -> None:
         self._metrics = metrics
+        self._max_message_bytes = max_message_bytes
+        self.max_concurrent_rpcs = max_concurrent_rpcs
+        self.open_calls = 0
         self.drain = drain
         self.tracing = Tracing()
         self._validator = Validator()
@@ -139,13 +146,20 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
         if rule is None:
             return request
         if isinstance(request, Message):
+            self._check_size(request)
             self._validator.check_request(rule, request)
             return request
         return self._checked_stream(rule, request)
 
+    def _check_size(self, request: Message) -> None:
+        size = request.ByteSize()
+        if size > self._max_message_bytes:
+            raise errors.LimitExceeded("max_message_bytes", self._max_message_bytes, size, TOO_LARGE)
+
     async def _checked_stream(self, rule: MethodRule, requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
         first = True
         async for request in requests:
+            self._check_size(request)
             self._validator.check_request(rule, request, first=first)
             first = False
             yield request
@@ -159,6 +173,7 @@ class _Serving:
 
     __slots__ = (
         "_context",
+        "_interceptor",
         "_method",
         "_numbers",
         "_rule",
@@ -181,6 +196,7 @@ class _Serving:
         self._started = time.perf_counter()
         self._method, self._rule, self._context, self._numbers = method, rule, context, numbers
         self._tracing = interceptor.tracing
+        self._interceptor = interceptor
         self._using: Any = None
         self.forced = False
         """True if the host ended the stream."""
@@ -202,8 +218,13 @@ class _Serving:
 
     async def __aenter__(self) -> _Serving:
         self._numbers.open += 1
+        interceptor = self._interceptor
+        interceptor.open_calls += 1
         try:
             if self._rule is not None:
+                if interceptor.open_calls > interceptor.max_concurrent_rpcs:
+                    most = interceptor.max_concurrent_rpcs
+                    raise errors.LimitExceeded("max_concurrent_rpcs", most, interceptor.open_calls, CROWDED)
                 _identify(self.call, self._rule)
         except Exception as error:
             await self.__aexit__(type(error), error, None)
@@ -220,6 +241,7 @@ class _Serving:
         code, answer = self._outcome(error)
         elapsed = time.perf_counter() - self._started
         self._numbers.ended(code, elapsed)
+        self._interceptor.open_calls -= 1
         if self._using is not None:
             # ValueError: a generator that was closed from another task; its context dies with it.
             with suppress(ValueError):
@@ -275,6 +297,10 @@ def _answer(error: Exception) -> Exception:
     """What the caller is told: a lost database is no fault of the server, everything unknown is."""
     if isinstance(error, errors.ThreadkeepError):
         return error
+    cause = getattr(error, "orig", error)
+    if isinstance(cause, JsonInvalid):
+        # A value that a column refuses; which field it came from, the servicer knows better and may say.
+        return errors.FieldInvalid("", f"a JSON value {cause}")
     if is_connection_lost(error) and not isinstance(error, (OSError, asyncio.TimeoutError)):
         return errors.DatabaseUnavailable()
     return error

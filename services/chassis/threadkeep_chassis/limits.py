@@ -17,12 +17,15 @@ class Limit:
     advice: str
 
 
+TOO_LARGE = "Stream it, page it, or store an artifact."
+CROWDED = "Close streams that you do not read, or add replicas."
+
 SHARED_LIMITS: tuple[Limit, ...] = (
-    Limit("max_message_bytes", 16 * 1024 * 1024, "Stream it, page it, or store an artifact."),
+    Limit("max_message_bytes", 16 * 1024 * 1024, TOO_LARGE),
     Limit("max_page_size", 1000, "Ask for further pages."),
     Limit("max_page_bytes", 3 * 1024 * 1024, "Ask for further pages."),
-    Limit("max_concurrent_rpcs", 2000, "Close streams that you do not read, or add replicas."),
-    Limit("max_subscriptions", 1000, "Close streams that you do not read, or add replicas."),
+    Limit("max_concurrent_rpcs", 2000, CROWDED),
+    Limit("max_subscriptions", 1000, CROWDED),
 )
 """What every server bounds. Values in bytes or counts, as the name says."""
 

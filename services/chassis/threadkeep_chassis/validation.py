@@ -1,6 +1,7 @@
 """Enforces the contract's field rules on every request before a servicer sees it (X8).
 
-Each message type is compiled once into a list of checks; types that reach no rule cost nothing.
+Each message type is compiled once into a list of checks. Text without a rule must still be text: NUL is refused in
+every string field, because PostgreSQL can't store it and no backend may differ.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ Check = Callable[[Any, str, Violations], None]
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SHA256 = re.compile("[0-9a-f]{64}\\Z")
 _PAYLOAD = "threadkeep.common.v1.Payload"
+_NO_RULE = options_pb2.FieldRule()
 
 
 class Validator:
@@ -60,7 +62,7 @@ class Validator:
         plan = self._plans.get(descriptor.full_name)
         if plan is None:
             plan = self._plans[descriptor.full_name] = []
-            if _reaches_rules(descriptor, set()):
+            if _reaches_checks(descriptor, set()):
                 plan.extend(self._compile(descriptor))
         return plan
 
@@ -68,10 +70,10 @@ class Validator:
         checks: list[Check] = []
         for field in descriptor.fields:
             rule = field_rule(field)
-            if rule is not None:
-                checks.append(_field_check(field, rule))
+            if rule is not None or _holds_strings(field):
+                checks.append(_field_check(field, rule or _NO_RULE))
             inner = _message_type(field)
-            if inner is not None and _reaches_rules(inner, set()):
+            if inner is not None and _reaches_checks(inner, set()):
                 checks.append(self._nested(field, inner))
         if descriptor.full_name == _PAYLOAD:
             checks.append(_check_payload)
@@ -110,12 +112,13 @@ class Validator:
 
 def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
     name, required, max_size = field.name, rule.required, rule.max_size
-    content = _content_check(rule.kind, max_size if not field.is_repeated else 0)
+    content = _content_check(rule.kind, max_size if not field.is_repeated else 0, is_string=_holds_strings(field))
 
     if field.is_repeated:
         is_map = _is_map(field)
-        # The keys of a map of ids or names are names too.
-        checks_keys = is_map and rule.kind in (options_pb2.FIELD_KIND_ID, options_pb2.FIELD_KIND_NAME)
+        # The keys of a map follow its rule as far as names go: JSON and digests are about the values.
+        key_kinds = (options_pb2.FIELD_KIND_ID, options_pb2.FIELD_KIND_NAME, options_pb2.FIELD_KIND_UNSPECIFIED)
+        checks_keys = is_map and rule.kind in key_kinds and _has_text_keys(field)
         checks_text = _is_text(_map_value(field) if is_map else field)
 
         def check_many(message: Message, path: str, violations: Violations) -> None:
@@ -125,10 +128,12 @@ def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
                 violations.append((path + name, "is required"))
             if max_size and count > max_size:
                 violations.append((path + name, f"has at most {max_size} elements, not {count}"))
-            elif content is not None and checks_text:
+            elif content is not None and (checks_text or checks_keys):
                 pairs = values.items() if is_map else enumerate(values)
                 for key, value in pairs:
-                    problem = (content(key) if checks_keys else None) or content(value)
+                    problem = content(key) if checks_keys else None
+                    if problem is None and checks_text:
+                        problem = content(value)
                     if problem:
                         violations.append((f"{path}{name}[{_shown(key)}]", problem))
 
@@ -160,7 +165,7 @@ def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
     return check_single
 
 
-def _content_check(kind: int, max_size: int) -> Callable[[Any], str | None] | None:
+def _content_check(kind: int, max_size: int, *, is_string: bool) -> Callable[[Any], str | None] | None:
     """What is wrong with a present value, in words, or None."""
     if kind in (options_pb2.FIELD_KIND_ID, options_pb2.FIELD_KIND_NAME):
         most = max_size or MAX_NAME_CHARACTERS
@@ -189,15 +194,17 @@ def _content_check(kind: int, max_size: int) -> Callable[[Any], str | None] | No
         return check_json
     if kind == options_pb2.FIELD_KIND_SHA256:
         return lambda value: None if _SHA256.match(value) else "must be a SHA-256 in 64 lower-case hexadecimal digits"
-    if max_size:
+    if not max_size and not is_string:
+        return None
 
-        def check_size(value: Any) -> str | None:
-            if len(value) > max_size:
-                return f"has at most {max_size} {_unit(value)}, not {len(value)}"
-            return None
+    def check_text(value: Any) -> str | None:
+        if max_size and len(value) > max_size:
+            return f"has at most {max_size} {_unit(value)}, not {len(value)}"
+        if isinstance(value, str) and "\x00" in value:
+            return "must not hold the character NUL"
+        return None
 
-        return check_size
-    return None
+    return check_text
 
 
 def _check_payload(message: Any, path: str, violations: Violations) -> None:
@@ -208,15 +215,15 @@ def _check_payload(message: Any, path: str, violations: Violations) -> None:
             violations.append((f"{path}data", f"must be a JSON document: it {error}"))
 
 
-def _reaches_rules(descriptor: Descriptor, seen: set[str]) -> bool:
+def _reaches_checks(descriptor: Descriptor, seen: set[str]) -> bool:
     if descriptor.full_name in seen:
         return False
     seen.add(descriptor.full_name)
-    if descriptor.full_name == _PAYLOAD:
-        return True
     for field in descriptor.fields:
+        if field_rule(field) is not None or _holds_strings(field):
+            return True
         inner = _message_type(field)
-        if field_rule(field) is not None or (inner is not None and _reaches_rules(inner, seen)):
+        if inner is not None and _reaches_checks(inner, seen):
             return True
     return False
 
@@ -229,6 +236,19 @@ def _message_type(field: FieldDescriptor) -> Descriptor | None:
 
 def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def _holds_strings(field: FieldDescriptor) -> bool:
+    if _is_map(field):
+        assert field.message_type is not None
+        entry = field.message_type.fields_by_name
+        return FieldDescriptor.TYPE_STRING in (entry["key"].type, entry["value"].type)
+    return field.type == FieldDescriptor.TYPE_STRING
+
+
+def _has_text_keys(field: FieldDescriptor) -> bool:
+    assert field.message_type is not None
+    return field.message_type.fields_by_name["key"].type == FieldDescriptor.TYPE_STRING
 
 
 def _map_value(field: FieldDescriptor) -> FieldDescriptor:

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.store.chassis.tables import BUMP, READ, metadata, opened, things, value
+from threadkeep_chassis.canonical import JsonInvalid
 from threadkeep_chassis.clock import ManualClock
 from threadkeep_chassis.database import (
     Connection,
@@ -243,6 +244,41 @@ async def test_values_come_back_as_they_went_in(database: Database) -> None:
     assert found.content == row["content"]
     assert found.time == row["time"]
     assert found.time.utcoffset() == timedelta(0)
+
+
+@pytest.mark.rule("X8")
+async def test_a_filterable_document_refuses_nul_on_every_backend(database: Database) -> None:
+    for bad in ({"a": "\x00"}, {"\x00": 1}, ["\\\x00"]):
+        with pytest.raises(sa.exc.StatementError) as caught:
+            async with database.write() as connection:
+                await connection.execute(sa.insert(things), {"id": "n", "document": bad})
+        assert isinstance(caught.value.orig, JsonInvalid)
+    for good in ({"a": "\\u0000"}, "\\\\u0000", "u0000"):
+        async with database.write() as connection:
+            await connection.execute(sa.update(things).values(document=good))
+            assert await connection.scalar(sa.select(things.c.document)) == good
+
+
+@pytest.mark.rule("X12")
+async def test_a_migration_under_a_live_server_harms_no_statement(database: Database) -> None:
+    if database.backend != "postgresql":
+        pytest.skip("one server owns the file")
+    wide = sa.select(sa.literal_column("n"), sa.literal_column("content")).select_from(things)
+    other = await Database.open(database.url, "probe")
+
+    async def work(connection: Connection) -> Any:
+        return (await connection.execute(wide)).all()
+
+    for kind in ("TEXT", "BIGINT", "TEXT"):
+        await other.retrying(work)
+        async with database.write() as connection:
+            await connection.execute(sa.text("ALTER TABLE things ALTER n DROP DEFAULT"))
+            await connection.execute(sa.text(f"ALTER TABLE things ALTER n TYPE {kind} USING n::{kind}"))
+        if kind == "BIGINT":
+            assert len(await other.retrying(work)) == 1
+        async with other.read() as connection:
+            assert len(await work(connection)) == 1
+    await other.close()
 
 
 @pytest.mark.rule("X10")

@@ -7,10 +7,12 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from tests.support.waiting import eventually
 from tests.unit.chassis.probe import ACME, ProbeClient, ProbeServicer, hosted, probe
+from threadkeep_chassis.canonical import JsonInvalid
 from threadkeep_chassis.errors import FieldInvalid, RevisionConflict
 from threadkeep_chassis.peers import call_metadata
 from threadkeep_chassis.scope import ALL_SCOPES, EMPTY_SCOPE, Call, Grant, Scope, current_call
@@ -313,10 +315,49 @@ async def test_calls_are_counted_by_method_and_code_and_never_by_scope() -> None
 @pytest.mark.rule("X9")
 async def test_a_message_above_the_limit_is_refused_by_name() -> None:
     async with hosted(ProbeServicer(), max_message_bytes=2048) as (_, client):
+        large = probe.ChangeRequest(request_id="r", value="x" * 4096)
+        assert await refusal(client.change(large)) == ("RESOURCE_EXHAUSTED", "LIMIT_EXCEEDED")
+        # Far beyond, gRPC itself refuses before it takes the memory.
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await client.change(probe.ChangeRequest(request_id="r", value="x" * 4096))
+            await client.change(probe.ChangeRequest(request_id="r", value="x" * 2_000_000))
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "2048" in str(caught.value.details())
+
+
+@pytest.mark.rule("X9")
+async def test_calls_above_the_limit_are_refused_by_name_and_health_is_not() -> None:
+    async def feed(request: Any) -> AsyncIterator[Any]:
+        yield probe.FeedResponse()
+        await asyncio.Event().wait()
+
+    servicer = ProbeServicer()
+    servicer.feed = feed
+    async with hosted(servicer, max_concurrent_rpcs=3, grace_seconds=0.5) as (_, client):
+        streams = [client.feed() for _ in range(3)]
+        for stream in streams:
+            await stream.read()
+        assert await refusal(client.change()) == ("RESOURCE_EXHAUSTED", "LIMIT_EXCEEDED")
+        health = health_pb2_grpc.HealthStub(client.channel)
+        assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+        streams[0].cancel()
+
+        async def is_let_in() -> bool:
+            try:
+                return (await client.change()) == probe.ChangeResponse()
+            except grpc.aio.AioRpcError:
+                return False
+
+        assert await eventually(is_let_in)
+
+
+@pytest.mark.rule("X6", "X8")
+async def test_a_value_that_a_column_refuses_is_the_callers_fault() -> None:
+    async def change(request: Any) -> Any:
+        raise JsonInvalid("holds the character NUL, which a filterable document can't")
+
+    servicer = ProbeServicer()
+    servicer.change = change
+    async with hosted(servicer) as (_, client):
+        assert await refusal(client.change()) == ("INVALID_ARGUMENT", "FIELD_INVALID")
 
 
 async def test_an_unknown_method_is_unimplemented() -> None:

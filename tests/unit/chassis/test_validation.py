@@ -52,6 +52,18 @@ def test_an_id_that_is_present_and_empty_is_refused_and_an_absent_one_is_not() -
 
 
 @pytest.mark.rule("X8")
+def test_nul_is_refused_in_every_text_also_without_a_rule_and_kept_in_bytes() -> None:
+    assert violations(probe.ListRequest(filter="a\x00b")) == ["filter"]
+    assert violations(probe.ListRequest(filter="a\x01\n\tb")) == []
+    assert ruled(text="a\x00") == ["text"]
+    assert ruled(json='"\x00"') == ["json"]
+    assert ruled(blob=b"a\x00") == []
+    payload = payload_pb2.Payload(content_type="text/plain", data=b"\x00", attributes={"k": "\x00"})
+    assert ruled(payload=payload) == ["payload.attributes[k]"]
+    assert ruled(payload=payload_pb2.Payload(content_type="x", attributes={"\x00": "v"})) == ["payload.attributes[?]"]
+
+
+@pytest.mark.rule("X8")
 def test_a_json_field_takes_json_only() -> None:
     assert ruled(json='{"a":9007199254740993}', json_bytes=b"[]") == []
     for bad in ("{", "NaN", '{"a":1,"a":2}', "1e999"):

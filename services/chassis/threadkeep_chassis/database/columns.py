@@ -6,6 +6,7 @@ keeps values exactly, `JsonDocument` can be filtered on, `Bytes` are bytes.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,8 +15,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
-from threadkeep_chassis.canonical import canonical_text, exact_text, parse_json
+from threadkeep_chassis.canonical import JsonInvalid, canonical_text, exact_text, parse_json
 
+# The escape of NUL, and not an escaped backslash before "u0000".
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -84,7 +87,8 @@ class JsonText(TypeDecorator[Any]):
 class JsonDocument(TypeDecorator[Any]):
     """A JSON value that the database can look into: jsonb, or text with SQLite's JSON functions.
 
-    jsonb refuses the character NUL and rewrites numbers such as 1e22 and -0.0: use JsonText where that matters.
+    Refuses the character NUL, which jsonb can't hold. jsonb also rewrites numbers such as 1e22 and -0.0. Use JsonText
+    where either matters.
     """
 
     impl = sa.Text
@@ -98,7 +102,12 @@ class JsonDocument(TypeDecorator[Any]):
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         """Writes canonical JSON. Raises JsonInvalid. None is SQL NULL."""
-        return None if value is None else canonical_text(value)
+        if value is None:
+            return None
+        text = canonical_text(value)
+        if "\\u0000" in text and _NUL.search(text):
+            raise JsonInvalid("holds the character NUL, which a filterable document can't")
+        return text
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """Parses it (the PostgreSQL driver has done so by then)."""

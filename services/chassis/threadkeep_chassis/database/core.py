@@ -47,7 +47,11 @@ class _Pool:
         if self.closed:
             raise DatabaseUnavailable("The database is closed.")
         try:
-            await asyncio.wait_for(self._free.acquire(), self._timeout)
+            if self._free.locked():
+                async with asyncio.timeout(self._timeout):
+                    await self._free.acquire()
+            else:
+                await self._free.acquire()
         except TimeoutError as error:
             raise DatabaseUnavailable(
                 f"All {self._size} database sessions were busy for {self._timeout:g} s; retry."
@@ -253,7 +257,7 @@ class Database:
                 if losses > 2:
                     raise
             except Exception as error:
-                if not faults.is_serialization(error):
+                if not (faults.is_serialization(error) or faults.is_stale_plan(error)):
                     raise
                 if attempt == self.settings.retries:
                     raise Contention() from error
@@ -345,6 +349,8 @@ class _Reading(Connection):
             try:
                 return await work()
             except Exception as error:
+                if faults.is_stale_plan(error):
+                    continue
                 if not faults.is_connection_lost(error):
                     raise
             await self._session.close()

@@ -92,6 +92,11 @@ def is_connection_lost(error: BaseException) -> bool:
     return False
 
 
+def is_stale_plan(error: BaseException) -> bool:
+    """True if a migration changed what a prepared statement of this connection returns; the next try prepares anew."""
+    return any(isinstance(candidate, asyncpg.InvalidCachedStatementError) for candidate in _chain(error))
+
+
 def is_standby(error: BaseException) -> bool:
     """True if a write was refused because the server is read-only, as after a failover to another one."""
     return sqlstate(error) == _STANDBY

@@ -8,6 +8,7 @@ own BEGIN, 40 of 60 concurrent increments were lost silently).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,11 +36,13 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if not task.done():
-            await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is not None:
-            # The cancellation is what the caller asked for; the error of the abandoned work has no reader.
-            pass
+        while not task.done():
+            # Cancelled again while waiting: the work is short, and what it holds matters more.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            # The cancellation is what the caller asked for; an error of the abandoned work has no reader.
+            task.exception()
         raise
 
 

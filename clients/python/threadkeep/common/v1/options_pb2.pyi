@@ -58,7 +58,7 @@ class _FieldKind:
 class _FieldKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FieldKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FIELD_KIND_UNSPECIFIED: _FieldKind.ValueType  # 0
-    """Any text within the message limit."""
+    """Any text within the message limit, without the character NUL; any bytes."""
     FIELD_KIND_ID: _FieldKind.ValueType  # 1
     """An identifier: 1 to 256 characters, no control characters."""
     FIELD_KIND_NAME: _FieldKind.ValueType  # 2
@@ -72,7 +72,7 @@ class FieldKind(_FieldKind, metaclass=_FieldKindEnumTypeWrapper):
     """What kind of text or bytes a field holds."""
 
 FIELD_KIND_UNSPECIFIED: FieldKind.ValueType  # 0
-"""Any text within the message limit."""
+"""Any text within the message limit, without the character NUL; any bytes."""
 FIELD_KIND_ID: FieldKind.ValueType  # 1
 """An identifier: 1 to 256 characters, no control characters."""
 FIELD_KIND_NAME: FieldKind.ValueType  # 2
