@@ -73,6 +73,13 @@ class Waiter:
     )
     attempt: asyncio.Future[None] | None = None
     """Done when the transaction that is under way, and may give it a run, has ended."""
+    looked: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done once the queue was looked at for it: who won't wait at all still gets what is there."""
+
+    def was_looked_for(self) -> None:
+        """Marks that the queue was looked at."""
+        if not self.looked.done():
+            self.looked.set_result(None)
 
 
 class Acquiring:
@@ -120,6 +127,8 @@ class Acquiring:
             if ending is not None:
                 awaited.add(ending)  # type: ignore[arg-type]
             await asyncio.wait(awaited, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+            if not waiter.done.done() and not (ending is not None and ending.done()):
+                await asyncio.wait({waiter.done, waiter.looked}, return_when=asyncio.FIRST_COMPLETED)
             if not waiter.done.done() and waiter.attempt is not None:
                 await asyncio.wait({waiter.attempt})
         finally:
@@ -152,6 +161,7 @@ class Acquiring:
         self._closing = True
         self._wake()
         for waiter in list(self._waiting):
+            waiter.was_looked_for()
             if waiter.attempt is None and not waiter.done.done():
                 waiter.done.set_result(ShuttingDown())
 
@@ -169,8 +179,12 @@ class Acquiring:
             while group:
                 chunk = self._chunk(group)
                 served = await self._serve(wanted, chunk)
+                for waiter in chunk:
+                    waiter.was_looked_for()
                 if served < len(chunk):
                     break
+            for waiter in group:
+                waiter.was_looked_for()
 
     def _chunk(self, group: list[Waiter]) -> list[Waiter]:
         """The next who shall be served together, taken out of the group; a request that waits twice is served once."""
