@@ -80,7 +80,9 @@ class Follower:
                     await self._rebuilding.rebuild_all()
                 else:
                     _log.warning("follower waits", reason=error.reason)
+                self._metrics.failures.labels(error.reason).inc()
             except Exception as error:
+                self._metrics.failures.labels("INTERNAL").inc()
                 _log.error("follower failed", **fault_facts(error))
             finally:
                 self._metrics.is_owner.set(0)

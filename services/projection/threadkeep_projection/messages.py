@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import ormsgpack
@@ -85,6 +86,18 @@ class _Object:
     name: str
     fields: Any
 
+    @cached_property
+    def message(self) -> Entry | Removal:
+        """The object as a message. Raises Undecodable if it is none."""
+        if not isinstance(self.fields, dict):
+            raise Undecodable("class")
+        return _message(_role_of(self), self.fields)
+
+
+_REMEMBERED_OBJECTS = 4096
+_REMEMBERED_BYTES = 4096
+"""Each checkpoint of a thread repeats the messages of the one before it: small ones are remembered by their bytes."""
+
 
 def decode_messages(type_tag: str, value: bytes) -> Channel | None:
     """The channel's messages in order, tombstones included; None if the checkpoint holds no value of the channel.
@@ -109,6 +122,17 @@ def decode_messages(type_tag: str, value: bytes) -> Channel | None:
 
 def _extension(code: int, packed: bytes) -> Any:
     """Reads an extension value as data. Without a constructor call there is nothing that a stored value could run."""
+    if len(packed) <= _REMEMBERED_BYTES:
+        return _remembered(code, packed)
+    return _unpacked(code, packed)
+
+
+@lru_cache(maxsize=_REMEMBERED_OBJECTS)
+def _remembered(code: int, packed: bytes) -> Any:
+    return _unpacked(code, packed)
+
+
+def _unpacked(code: int, packed: bytes) -> Any:
     value = ormsgpack.unpackb(packed, ext_hook=_extension, option=ormsgpack.OPT_NON_STR_KEYS)
     if code == EXT_DELTA_SNAPSHOT:
         return value
@@ -139,9 +163,7 @@ def _json(value: bytes) -> Any:
 
 def _item(item: Any) -> Entry | Removal:
     if isinstance(item, _Object):
-        if not isinstance(item.fields, dict):
-            raise Undecodable("class")
-        return _message(_role_of(item), item.fields)
+        return item.message
     if isinstance(item, str):
         return Entry(Content(USER, _parts(item)))
     if isinstance(item, dict):

@@ -32,6 +32,12 @@ class ProjectionMetrics:
         self.is_owner = Gauge(
             "threadkeep_projection_share_owned", "1 while this replica follows the log, else 0", registry=registry
         )
+        self.failures = Counter(
+            "threadkeep_projection_follower_failures",
+            "Times that the follower had to begin again, by the reason; nothing of the failed transaction stays",
+            ["reason"],
+            registry=registry,
+        )
         self.rebuilds = Counter(
             "threadkeep_projection_rebuilds", "Rebuilds, of one session or of all", ["extent"], registry=registry
         )

@@ -59,7 +59,7 @@ class Settings(ServerSettings):
         10.0, gt=0, description="How long the log is left alone after a replica that followed it went silent."
     )
     projection_batch_events: int = Field(512, ge=1, description="Events that one transaction applies at most, or so.")
-    projection_fetches_at_once: int = Field(8, ge=1, description="Checkpoints that are read at the same time.")
+    projection_fetches_at_once: int = Field(16, ge=1, description="Checkpoints that are read at the same time.")
 
 
 def build(settings: Settings, *, clock: Clock | None = None) -> Service:

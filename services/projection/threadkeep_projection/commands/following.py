@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from threadkeep_chassis.database import Connection, Database
@@ -43,9 +44,15 @@ class Following:
         self._metrics = metrics
 
     async def shares(self) -> list[Share]:
-        """The shares as they stand."""
+        """The shares as they stand; one whose lease has run out has no owner."""
         async with self._database.read() as connection:
-            return await list_shares(connection)
+            now = await connection.now()
+            return [
+                share
+                if share.lease_expire_time is not None and share.lease_expire_time > now
+                else replace(share, owner="")
+                for share in await list_shares(connection)
+            ]
 
     async def prepare(self) -> None:
         """Makes the share's row, once."""

@@ -74,7 +74,10 @@ def take_channel(
             parent = order[index - 1] if index else None
             after = Message(message_id, index + 1, content.digest, introduction, parent, content.usage, False, content)
         elif content is None:
-            after = replace(before, position=index + 1)
+            after = before if before.position == index + 1 else replace(before, position=index + 1)
+        elif before.digest == content.digest and before.position == index + 1 and not before.is_pending:
+            # Most of a conversation is as it was.
+            continue
         else:
             after = replace(
                 before,

@@ -9,6 +9,7 @@ import grpc
 from threadkeep.projection.v1 import stream_service_pb2 as pb
 from threadkeep.projection.v1 import stream_service_pb2_grpc
 from threadkeep.runtime.v1 import event_pb2
+from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.scope import current_call
 from threadkeep_projection.service.rooms import Rooms
@@ -34,6 +35,8 @@ class StreamService(stream_service_pb2_grpc.StreamServiceServicer):
         self, request: pb.SubscribeSessionRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.SubscribeSessionResponse]:
         """See the contract."""
+        if request.visibility not in event_pb2.Visibility.values():
+            raise FieldInvalid("visibility", "is none that this server knows")
         self._limits.check("max_subscriptions", self._open + 1)
         self._open += 1
         try:
