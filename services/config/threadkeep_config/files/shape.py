@@ -71,7 +71,8 @@ def _holds_json(one: FieldDescriptor) -> bool:
 
 def _json_text(tree: Tree, path: str, shaped: Shaped) -> str:
     """The text of a JSON field that was written as YAML."""
-    shaped.lines.update(tree.lines(path))
+    # The field itself stays at the line of its name.
+    shaped.lines.update({**dict(tree.lines(path)), path: shaped.lines[path]})
     try:
         return exact_text(tree.plain())
     except JsonInvalid as error:

@@ -48,6 +48,7 @@ class Cache:
         """Keeps an answer that is true at the tail's position."""
         self._drop(key)
         entry.size += ENTRY_BYTES
+        entry.sources = tuple(dict.fromkeys(entry.sources))
         self._entries[key] = entry
         self.size += entry.size
         for source in entry.sources:

@@ -36,6 +36,8 @@ from threadkeep_config.tables import entities, scopes
 
 NAMES_PER_STATEMENT = 512
 
+WRITTEN_COLUMNS = ("revision", "deleted", "create_time", "update_time", *CONTENT_COLUMNS)
+
 _THIS = sa.and_(
     entities.c.type == sa.bindparam("type"),
     entities.c.name == sa.bindparam("name"),
@@ -66,7 +68,7 @@ _UPDATE = (
         entities.c.scope_key == sa.bindparam("key_scope_key"),
         entities.c.revision == sa.bindparam("seen_revision"),
     )
-    .values({name: sa.bindparam(name) for name in ("revision", "deleted", "update_time", *CONTENT_COLUMNS)})
+    .values({name: sa.bindparam(name) for name in WRITTEN_COLUMNS})
 )
 
 
@@ -183,6 +185,7 @@ async def write(connection: Connection, changes: Sequence[Change]) -> list[Entit
             "seen_revision": change.before.revision,
             "revision": entity.revision,
             "deleted": entity.deleted,
+            "create_time": entity.create_time,
             "update_time": now,
             **content_values(entity.content),
         }
