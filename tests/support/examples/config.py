@@ -71,7 +71,7 @@ async def rollback(world: World) -> pb.RollbackRequest:
 
 @register("ConfigService.ApplySet")
 async def apply_set(world: World) -> pb.ApplySetRequest:
-    content = b"type: tool\nname: clock\ndescription: Tells the time\n"
+    content = b"description: Tells the time\npython:\n  entry_point: tools.time:clock\n"
     return pb.ApplySetRequest(request_id=fresh_id(), files=[pb.SetFile(path="tools/clock.yaml", content=content)])
 
 

@@ -103,7 +103,7 @@ def test_a_set_applied_again_changes_nothing(rows: list[tuple[str, str]]) -> Non
 
 
 # A field is always a message or always a value.
-messages = st.dictionaries(st.sampled_from("xy"), st.integers())
+messages = st.dictionaries(st.sampled_from("xy"), st.integers(), min_size=1)
 definitions = st.fixed_dictionaries({}, optional={"a": st.integers(), "b": messages, "c": st.lists(st.integers())})
 
 
@@ -118,11 +118,18 @@ def test_a_diff_is_empty_for_the_same_and_names_leaves(old: dict[str, object], n
     )
 
 
+@pytest.mark.rule("C5")
+def test_an_empty_message_is_not_the_same_as_none() -> None:
+    (change,) = diff({"agent": {}}, {})
+    assert (change.path, change.old) == ("agent", {})
+    assert diff({"agent": {}}, {"agent": {"model": "m"}})[0].path == "agent.model"
+
+
 def flatten(document: dict[str, object]) -> dict[str, object]:
     """Leaves by path."""
     flat: dict[str, object] = {}
     for name, value in document.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             flat.update({f"{name}.{inner}": leaf for inner, leaf in value.items()})
         else:
             flat[name] = value

@@ -22,14 +22,13 @@ class FieldChange:
 def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:
     """The fields that differ, by path such as `agent.system_prompt`. Lists count whole."""
     changes: list[FieldChange] = []
-    _compare("", old or ABSENT, new or ABSENT, changes)
+    _compare("", old, new, changes)
     return sorted(changes, key=lambda change: change.path)
 
 
 def _compare(path: str, old: Any, new: Any, changes: list[FieldChange]) -> None:
-    if old and new and _has_fields(old) and _has_fields(new):
-        left = {} if old is ABSENT else old
-        right = {} if new is ABSENT else new
+    left, right = _fields(old, new), _fields(new, old)
+    if left is not None and right is not None:
         for name in left.keys() | right.keys():
             inner = f"{path}.{name}" if path else name
             _compare(inner, left.get(name, ABSENT), right.get(name, ABSENT), changes)
@@ -37,6 +36,8 @@ def _compare(path: str, old: Any, new: Any, changes: list[FieldChange]) -> None:
         changes.append(FieldChange(path, old, new))
 
 
-def _has_fields(value: Any) -> bool:
-    """True for a message, and for one that is not there, whose fields are all absent."""
-    return value is ABSENT or isinstance(value, Mapping)
+def _fields(value: Any, other: Any) -> Mapping[str, Any] | None:
+    """The fields of a message, none for an absent one beside a message that has some; None for a plain value."""
+    if value is ABSENT:
+        return {} if isinstance(other, Mapping) and other else None
+    return value if isinstance(value, Mapping) and (value or other is not ABSENT) else None
