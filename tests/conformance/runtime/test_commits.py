@@ -14,7 +14,6 @@ from tests.support.suite import Suite
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, task_pb2, thread_service_pb2
 
-
 NAN = payload_pb2.Payload(content_type="application/json", data=b"NaN")
 
 

@@ -38,8 +38,8 @@ def sqlstate(error: BaseException) -> str:
 
 
 def is_data_error(error: BaseException) -> bool:
-    """True if the values are at fault (SQLSTATE classes 22 and 23, SQLite constraint errors): others may still pass."""
-    if sqlstate(error)[:2] in ("22", "23"):
+    """True if the values are at fault (SQLSTATE classes 22, 23, 54; SQLite constraints): other rows may still pass."""
+    if sqlstate(error)[:2] in ("22", "23", "54"):
         return True
     return any(
         isinstance(candidate, (sqlite3.IntegrityError, sqlite3.DataError, asyncpg.DataError, OverflowError))

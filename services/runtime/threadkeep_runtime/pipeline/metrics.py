@@ -18,6 +18,9 @@ class PipelineMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["partition"]
         self._waiting = Gauge("threadkeep_pipeline_waiting", "Commits that wait for a batch", names, registry=registry)
+        self._started = Counter(
+            "threadkeep_pipeline_batches_started", "Batches that were begun", names, registry=registry
+        )
         self._batches = Histogram(
             "threadkeep_pipeline_batch_commits", "Commits per batch", names, registry=registry, buckets=_SIZES
         )
@@ -37,6 +40,7 @@ class PipelineMetrics:
     @contextmanager
     def timed(self, partition: str, commits: int) -> Iterator[None]:
         """Counts a batch and how long it takes."""
+        self._started.labels(partition).inc()
         self._batches.labels(partition).observe(commits)
         started = time.perf_counter()
         try:
