@@ -21,7 +21,11 @@ _SHOWN = 100
 
 def _brief(row: dict[str, Any]) -> str:
     payload = row.get("payload", {})
-    text = json.dumps(payload.get("json", payload.get("text", "")), ensure_ascii=False) if payload else ""
+    content = payload.get("json", payload.get("text", ""))
+    if isinstance(content, dict):
+        # What a person looks for; the whole is in the JSON.
+        content = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    text = json.dumps(content, ensure_ascii=False) if content else ""
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

@@ -1,0 +1,1 @@
+"""What the example's agent works with: tools that read a text file and write a report about it."""
