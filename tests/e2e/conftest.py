@@ -73,7 +73,7 @@ class Site:
     async def completed(self, task: task_pb2.Task) -> Any:
         """The result of a task that ended well."""
         ended = await self.ended(task)
-        assert ended.state == task_pb2.TASK_STATE_COMPLETED, ended
+        assert ended.state == task_pb2.TASK_STATE_COMPLETED, str(ended.failure)
         return json.loads(ended.result.data)
 
     async def asked(self, task: task_pb2.Task) -> list[Any]:

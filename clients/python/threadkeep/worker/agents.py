@@ -16,7 +16,7 @@ from langgraph.pregel import Pregel
 from threadkeep.worker.context import RunContext
 from threadkeep.worker.errors import AgentBuildError
 from threadkeep.worker.manifest import Manifest, ToolSpec
-from threadkeep.worker.models import build_model
+from threadkeep.worker.models import build_model, is_cut
 from threadkeep.worker.secrets import Secrets
 
 
@@ -30,16 +30,24 @@ class AgentBuild:
     secrets: Secrets = field(repr=False)
     tool_modules: Sequence[str] = ()
 
+    models: list[BaseChatModel] = field(default_factory=list, repr=False)
+    """The models that were built; the worker closes those that can be closed."""
+
     def model(self) -> BaseChatModel:
         """The chat model of the manifest's provider. Raises AgentBuildError, SecretUnavailable."""
         if not self.manifest.provider:
             raise AgentBuildError(f"agent {self.manifest.name!r} names no provider")
-        return build_model(self.manifest.provider, self.model_name, self.secrets)
+        model = build_model(self.manifest.provider, self.model_name, self.secrets)
+        self.models.append(model)
+        return model
 
     def tools(self) -> list[BaseTool]:
         """The manifest's tools, in the agent's order. Raises AgentBuildError."""
         return [build_tool(spec, self.tool_modules) for spec in self.manifest.tools]
 
+
+CUT_RETRIES = 2
+"""How often a model call that broke off is made again, where the provider says nothing."""
 
 GraphFactory = Callable[[AgentBuild], Any]
 """Gives a compiled graph, or a StateGraph that is compiled here. The worker binds the saver."""
@@ -57,6 +65,7 @@ class Agents:
     ) -> None:
         self._graphs, self._tool_modules, self._secrets, self._kept = dict(graphs), tuple(tool_modules), secrets, kept
         self._built: OrderedDict[tuple[str, str, str], Pregel] = OrderedDict()
+        self._models: list[BaseChatModel] = []
 
     def graph(self, manifest: Manifest, model_override: str = "") -> Pregel:
         """The graph of an agent, without a saver. Raises AgentBuildError, SecretUnavailable."""
@@ -67,11 +76,22 @@ class Agents:
         key = (manifest.digest, model_name, secret)
         graph = self._built.get(key)
         if graph is None:
-            graph = self._built[key] = self._build(AgentBuild(manifest, model_name, self._secrets, self._tool_modules))
+            build = AgentBuild(manifest, model_name, self._secrets, self._tool_modules)
+            graph = self._built[key] = self._build(build)
+            self._models += build.models
         self._built.move_to_end(key)
         while len(self._built) > self._kept:
             self._built.popitem(last=False)
         return graph
+
+    async def close(self) -> None:
+        """Closes the connections of the models that were built."""
+        models, self._models = self._models, []
+        self._built.clear()
+        for model in models:
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
 
     def _build(self, build: AgentBuild) -> Pregel:
         factory = self._graphs.get(build.manifest.name, build_agent)
@@ -91,18 +111,21 @@ class Agents:
 def build_agent(build: AgentBuild) -> Any:
     """LangChain's agent from a manifest. Tools that need approval ask a person before each call."""
     from langchain.agents import create_agent
-    from langchain.agents.middleware import HumanInTheLoopMiddleware
+    from langchain.agents.middleware import HumanInTheLoopMiddleware, ModelRetryMiddleware
 
     reviewed: dict[str, Any] = {
         spec.name: {"allowed_decisions": ["approve", "edit", "reject"]}
         for spec in build.manifest.tools
         if spec.approval_required
     }
+    tries = int(build.manifest.provider.get("max_retries", CUT_RETRIES))
+    # A provider's own client retries refusals, but not an answer that broke off in the middle.
+    retry = ModelRetryMiddleware(max_retries=tries, retry_on=is_cut, on_failure="error", initial_delay=0.2)
     return create_agent(
         build.model(),
         build.tools(),
         system_prompt=build.manifest.system_prompt or None,
-        middleware=[HumanInTheLoopMiddleware(interrupt_on=reviewed)] if reviewed else [],
+        middleware=[retry, *([HumanInTheLoopMiddleware(interrupt_on=reviewed)] if reviewed else [])],
         context_schema=RunContext,
         name=build.manifest.name,
     )

@@ -151,7 +151,7 @@ class Execution:
     async def _dispose(self, working: asyncio.Task[commit_pb2.RunAwaiting | commit_pb2.RunEnded]) -> None:
         """Commits what became of the run."""
         if self._stop is Stop.LOST:
-            return
+            raise LeaseLost("the lease is lost")
         error = None if working.cancelled() or not working.done() else working.exception()
         drained = isinstance(error, GraphDrained) or (self._stop is Stop.DRAIN and not _has_result(working))
         if self._stop is Stop.CANCEL:

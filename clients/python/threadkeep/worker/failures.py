@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from langchain_core.exceptions import (
+    ContextOverflowError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+)
 from langgraph.errors import GraphRecursionError
 
 from threadkeep.errors import ThreadkeepError
@@ -18,6 +26,12 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (GraphRecursionError, "max_steps_exceeded"),
     (DecodingRefused, "decoding_refused"),
     (EncodingRefused, "encoding_refused"),
+    (ContextOverflowError, "model_context_exceeded"),
+    (ModelAuthenticationError, "model_unauthenticated"),
+    (ModelRateLimitError, "model_rate_limited"),
+    (ModelConnectionError, "model_unreachable"),
+    (ModelTimeoutError, "model_timeout"),
+    (ModelError, "model_error"),
 )
 
 

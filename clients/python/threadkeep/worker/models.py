@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from langchain_core.exceptions import ModelConnectionError, ModelTimeoutError
 from langchain_core.language_models import BaseChatModel
 
 from threadkeep.worker.errors import AgentBuildError
@@ -34,16 +35,21 @@ def build_model(provider: Mapping[str, Any], model: str, secrets: Secrets) -> Ba
     if reference:
         settings["api_key"] = secrets.resolve(reference)
     if kind == "openai_compatible":
-        from langchain_openai import ChatOpenAI
+        from threadkeep.worker.compatible import CompatibleChatModel
 
         # Compatible endpoints speak the chat completions API, whatever a model is called.
-        return ChatOpenAI(**{"model": name, "api_key": NO_KEY, "use_responses_api": False, **settings})
+        return CompatibleChatModel.of(**{"model": name, "api_key": NO_KEY, "use_responses_api": False, **settings})
     from langchain.chat_models import init_chat_model
 
     try:
         return init_chat_model(name, model_provider=kind, **settings)
     except (ImportError, ValueError) as error:
         raise AgentBuildError(f"provider type {kind!r} can't be used on this worker: {error}") from error
+
+
+def is_cut(error: Exception) -> bool:
+    """True if a model's answer broke off, or its endpoint was out of reach: the same call may succeed."""
+    return isinstance(error, ModelConnectionError | ModelTimeoutError)
 
 
 def _options(provider: Mapping[str, Any]) -> dict[str, Any]:

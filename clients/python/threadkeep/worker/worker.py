@@ -104,6 +104,7 @@ class Worker:
                 task.cancel()
             if self._running:
                 await asyncio.wait([*self._running], timeout=self._settings.stop_grace)
+            await self._agents.close()
             await asyncio.to_thread(io.close)
             sync_client.close()
 
