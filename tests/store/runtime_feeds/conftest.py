@@ -1,5 +1,6 @@
 """Feeds without a server: a migrated database of each backend, and events put into the log by hand."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from tests.support.databases import Databases
 from tests.support.suite import migrate_one
+from tests.support.waiting import PATIENCE_SECONDS
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.migrations import MigrationSet, prepare
@@ -118,12 +120,16 @@ async def reading(
 
 
 async def take(frames: AsyncIterator[Frame], count: int) -> list[EventRow]:
-    """The next events."""
+    """The next events. An AssertionError says so when they don't come."""
     found: list[EventRow] = []
-    while len(found) < count:
-        frame = await anext(frames)
-        if isinstance(frame, EventsFrame):
-            found += [row for row, _ in frame.items]
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(found) < count:
+                frame = await anext(frames)
+                if isinstance(frame, EventsFrame):
+                    found += [row for row, _ in frame.items]
+    except TimeoutError:
+        raise AssertionError(f"{len(found)} of {count} events came") from None
     return found
 
 
