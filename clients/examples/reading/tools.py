@@ -52,7 +52,9 @@ def write_report(
     run = current_run()
     file = Path(path)
     ranked = [(str(word), int(count)) for word, count in commonest]
-    text = report.render(name, sha256=sha256, size=size, lines=lines, words=words, headings=headings, commonest=ranked)
+    text = report.render(
+        file.name, sha256=sha256, size=size, lines=lines, words=words, headings=headings, commonest=ranked
+    )
     # `once`: should this step run again after a crash, it gets this version again and makes no second one.
     version = run.artifacts.upload(
         text.encode(),

@@ -55,8 +55,8 @@ def _log(told: Told) -> list[str]:
     if sequences != list(range(1, len(sequences) + 1)):
         found.append(f"the event sequence is not dense: {sequences}")
     commits = [event.commit_sequence for event in told.events]
-    if commits != sorted(commits) or set(commits) != set(range(1, commits[-1] + 1)):
-        found.append(f"the commit sequence is not dense and in order: {commits}")
+    if commits != sorted(commits):
+        found.append(f"the events are not in the order of their commits: {commits}")
     if told.events[-1].type != "threadkeep.task.completed":
         found.append(f"the last event is {told.events[-1].type}")
     if any(event.type == "demo.late" for event in told.events):
