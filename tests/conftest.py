@@ -6,17 +6,22 @@ backend.
 """
 
 import itertools
+import logging
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.support.databases import BACKENDS, Databases
 from tests.support.postgres import Postgres
 from tests.support.processes import Processes
 from tests.support.suite import SERVICES, TOPOLOGIES, Suite
+
+# A line per call would be kept with every test that passes: hundreds of megabytes in a whole run.
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -80,9 +85,14 @@ async def shared_suite(
     databases: Databases,
     backend_and_topology: tuple[str, str],
 ) -> Suite:
-    """A running suite that other tests use as well: work in a scope of your own, and leave it as it is."""
+    """A running suite that other tests use as well: work in a scope of your own, and leave it as it is.
+
+    pytest runs the tests of a backend and topology together; when it comes to the next, those before are closed.
+    """
     services = tuple(_wanted(request).get("services", SERVICES))
     key = (*backend_and_topology, *services)
+    for other in [other for other in shared_suites if other[:2] != backend_and_topology]:
+        await shared_suites.pop(other).close()
     if key not in shared_suites:
         shared_suites[key] = await Suite.start(databases, *backend_and_topology, services=services)
     return shared_suites[key]

