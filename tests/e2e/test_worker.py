@@ -10,6 +10,7 @@ from tests.support.waiting import eventually
 from threadkeep import errors
 from threadkeep.config.v1 import entity_pb2
 from threadkeep.runtime.v1 import event_pb2, run_pb2, task_pb2, ticket_pb2
+from threadkeep.worker import ExecutionSettings
 
 pytestmark = pytest.mark.suite(backends=["sqlite", "postgres"], topologies=["split"])
 
@@ -28,6 +29,36 @@ async def test_a_run_ends_well_and_each_superstep_is_one_commit(site: Any) -> No
     assert ended.commit_sequence - leased.commit_sequence == 7
     run = await site.client.runs.get(task.run_id)
     assert (run.state, run.cause) == (run_pb2.RUN_STATE_ENDED, run_pb2.RUN_END_CAUSE_SUCCEEDED)
+
+
+@pytest.mark.rule("R20")
+@pytest.mark.parametrize(("durability", "commits"), [("async", range(2, 8)), ("exit", range(1, 2))])
+async def test_durability_decides_how_often_a_run_commits(site: Any, durability: Any, commits: Any) -> None:
+    site.worker(settings=ExecutionSettings(durability=durability, heartbeat_interval=0.05))
+    task = await site.submit("steps", {"log": ["in"]})
+    assert await site.completed(task) == {"log": ["in", "a", "b", "c", "d"]}
+    events = [one async for one in site.client.events.list(session_id=task.session_id)]
+    ended = next(one for one in events if one.type == "threadkeep.run.ended")
+    leased = next(one for one in events if one.type == "threadkeep.run.leased")
+    # The last checkpoints travel with what becomes of the run.
+    assert ended.commit_sequence - leased.commit_sequence in commits
+    head = (await site.client.checkpoints.get(task.session_id)).checkpoint
+    assert json.loads(head.metadata_json)["run_id"] == task.run_id
+    # A question is kept for its ticket all the same.
+    (ticket,) = await site.asked(await site.submit("questions", session_id=task.session_id))
+    assert json.loads(ticket.prompt.data) == {"question": 1}
+
+
+@pytest.mark.rule("R20")
+@pytest.mark.case("B98")
+async def test_graphs_that_run_synchronously_inside_nodes_block_nothing_for_good(site: Any) -> None:
+    # In a process of its own: this one's event loop serves the suite too.
+    await site.worker_process()
+    task = await site.submit("nested_sync")
+    result = await site.completed(task)
+    assert result["log"][-1] == "y"
+    listed = [one async for one in site.client.checkpoints.list(session_id=task.session_id)]
+    assert {one.checkpoint_ns for one in listed} == {"", "thread", "loop"}
 
 
 @pytest.mark.rule("R7")

@@ -107,6 +107,24 @@ def nested(build: Any) -> Any:
     return graph.add_node("d", _node("d")).add_edge("inner", "d")
 
 
+def nested_sync(build: Any) -> Any:
+    """Graphs that are run synchronously inside nodes: in a node's thread, and on the event loop itself."""
+    inner = StateGraph(Log)
+    for before, name in ((START, "x"), ("x", "y")):
+        inner.add_node(name, lambda state, name=name: {"log": [name]}).add_edge(before, name)
+    compiled = inner.compile(checkpointer=True)
+
+    def in_a_thread(state: Log) -> Log:
+        return {"log": compiled.invoke({"log": []})["log"]}
+
+    async def on_the_loop(state: Log) -> Log:
+        return {"log": compiled.invoke({"log": []})["log"]}
+
+    graph = StateGraph(Log)
+    graph.add_node("thread", in_a_thread).add_edge(START, "thread")
+    return graph.add_node("loop", on_the_loop).add_edge("thread", "loop")
+
+
 def questions(build: Any) -> Any:
     """One node asks twice, and passes a gate in between."""
 
@@ -166,7 +184,7 @@ def blocks(build: Any) -> Any:
 
 GRAPHS = {
     graph.__name__: graph
-    for graph in (steps, fan, nested, questions, two_at_once, says_interrupt, fails, forever, blocks)
+    for graph in (steps, fan, nested, nested_sync, questions, two_at_once, says_interrupt, fails, forever, blocks)
 }
 
 

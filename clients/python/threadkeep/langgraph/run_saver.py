@@ -1,7 +1,7 @@
 """The saver that a worker binds to a leased run: its writes carry the lease, and a superstep is one commit.
 
-Durability as LangGraph means it: with `sync` a checkpoint is acknowledged when it is committed, with `async` and `exit`
-when it is queued; the commit that ends the run sends whatever is left.
+Durability as LangGraph means it: with `sync` a checkpoint is acknowledged when it is committed, with `async` when it is
+queued; with `exit` it waits for the commit that ends the run, which sends whatever is left.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class RunSaver(SaverBase):
     ) -> RunnableConfig:
         """Queues a checkpoint, and waits for its commit unless durability says otherwise."""
         stored, done = self._add_put(config, checkpoint, metadata, new_versions)
-        self.queue.kick_soon()
+        if self.durability != "exit":
+            self.queue.kick_soon()
         if self.durability == "sync":
             done.result()
         return stored
@@ -84,7 +85,8 @@ class RunSaver(SaverBase):
     ) -> RunnableConfig:
         """Queues a checkpoint, and waits for its commit unless durability says otherwise."""
         stored, done = self._add_put(config, checkpoint, metadata, new_versions)
-        self.queue.kick_after_turns(TURNS, done)
+        if self.durability != "exit":
+            self.queue.kick_after_turns(TURNS, done)
         if self.durability == "sync":
             await committed(done)
         return stored
