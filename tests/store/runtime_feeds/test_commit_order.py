@@ -134,7 +134,9 @@ async def test_many_writers_with_random_delays_leave_no_gap_and_no_reorder(log: 
 
     async def write(session: str) -> None:
         for number in range(12):
-            await writers.append(session, f"n{number}", lambda: asyncio.sleep(chance.random() * 0.004))
+            # One in eight dawdles between its position and its commit.
+            pause = chance.random() * 0.04 if chance.random() < 0.125 else 0.0
+            await writers.append(session, f"n{number}", lambda pause=pause: asyncio.sleep(pause))
 
     async def resume() -> list[EventRow]:
         """Reads some frames, leaves, and goes on from its last cursor."""
