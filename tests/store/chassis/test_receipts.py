@@ -58,6 +58,21 @@ async def test_a_replay_has_no_second_effect_and_gets_the_first_response(databas
 
 
 @pytest.mark.rule("X3")
+async def test_the_receipt_is_looked_for_before_anything_is_checked_or_done(database: Database) -> None:
+    runs: list[int] = []
+
+    async def work(connection: Connection) -> Any:
+        runs.append(1)
+        await connection.execute(BUMP, {"key": "a"})
+        return probe.ChangeResponse(value="done")
+
+    request = probe.ChangeRequest(request_id="r")
+    for _ in range(3):
+        assert (await idempotent(database, call_in(), request, probe.ChangeResponse, work)).value == "done"
+    assert runs == [1]
+
+
+@pytest.mark.rule("X3")
 async def test_the_same_id_with_another_request_or_method_is_refused(database: Database) -> None:
     await change(database, call_in())
     with pytest.raises(RequestIdReused):

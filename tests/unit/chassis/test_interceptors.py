@@ -246,6 +246,36 @@ async def test_a_dropped_stream_frees_what_its_handler_holds() -> None:
 
 
 @pytest.mark.case("B96")
+async def test_a_stream_dropped_while_its_reader_is_behind_is_freed_too() -> None:
+    sent: list[int] = []
+    freed = asyncio.Event()
+
+    async def feed(request: Any) -> AsyncIterator[Any]:
+        try:
+            while True:
+                sent.append(1)
+                yield probe.FeedResponse(padding=bytes(64 * 1024))
+        finally:
+            freed.set()
+
+    servicer = ProbeServicer()
+    servicer.feed = feed
+    async with hosted(servicer) as (_, client):
+        call = client.feed()
+        await call.read()
+
+        async def is_held_back() -> bool:
+            before = len(sent)
+            await asyncio.sleep(0.2)
+            return len(sent) == before
+
+        # Flow control stops a writer whose reader does not read.
+        assert await eventually(is_held_back)
+        call.cancel()
+        await asyncio.wait_for(freed.wait(), 1)
+
+
+@pytest.mark.case("B96")
 async def test_a_client_that_goes_away_without_a_word_frees_its_streams_too() -> None:
     freed = asyncio.Event()
 
