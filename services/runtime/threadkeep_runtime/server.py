@@ -31,6 +31,7 @@ from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands
 from threadkeep_runtime.feeds.feeds import Feeds
+from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.recovery import Recovery
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
@@ -115,7 +116,15 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         await pipeline.start(loops)
         closing.append(loops.stop)
         closing.append(pipeline.close)
-        feeds = Feeds(database, signals, secret, partitions, limits=limits, settings=settings.feeds)
+        feeds = Feeds(
+            database,
+            signals,
+            secret,
+            partitions,
+            limits=limits,
+            settings=settings.feeds,
+            metrics=FeedMetrics(around.registry),
+        )
         closing.append(feeds.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])

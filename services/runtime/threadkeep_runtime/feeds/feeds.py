@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
+from prometheus_client import CollectorRegistry
+
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.scope import Drain
@@ -14,6 +16,7 @@ from threadkeep_runtime.domain.feeds import EventFilter, Extent
 from threadkeep_runtime.feeds.cursors import FeedCursors, Place
 from threadkeep_runtime.feeds.frames import Frame
 from threadkeep_runtime.feeds.live import LiveHub
+from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.reader import LogReader
 from threadkeep_runtime.feeds.settings import FeedSettings
 from threadkeep_runtime.feeds.subscription import Subscription
@@ -32,10 +35,12 @@ class Feeds:
         *,
         limits: Limits,
         settings: FeedSettings | None = None,
+        metrics: FeedMetrics | None = None,
     ) -> None:
         """`secret` comes from `meta.load_token_secret`, `partitions` is the number of the log's partitions."""
         self.settings = settings or FeedSettings()
-        self.live = LiveHub()
+        self.metrics = metrics or FeedMetrics(CollectorRegistry())
+        self.live = LiveHub(self.metrics)
         self.reader = LogReader(database, FeedCursors(secret), self.settings.window_positions)
         self.tails = Tails(database, signals, self.settings, partitions)
         self._limits = limits
@@ -56,12 +61,14 @@ class Feeds:
         """
         self._limits.check("max_subscriptions", self._open + 1)
         self._open += 1
+        self.metrics.subscriptions.set(self._open)
         try:
             subscription = Subscription(self, extent, wanted, place, include_live=include_live, drain=drain)
             async with aclosing(subscription.frames()) as frames:
                 yield frames
         finally:
             self._open -= 1
+            self.metrics.subscriptions.set(self._open)
 
     def now(self) -> float:
         """Monotonic seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threadkeep_runtime.domain.feeds import Extent, ThreadExtent
+from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.sink import LiveQueue, Observation
 
 _EVERYTHING = ("all", "")
@@ -11,7 +12,8 @@ _EVERYTHING = ("all", "")
 class LiveHub:
     """Who wants to see observations of what. One per server process."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: FeedMetrics) -> None:
+        self._metrics = metrics
         self._queues: dict[tuple[str, str], dict[LiveQueue, None]] = {}
 
     def attach(self, queue: LiveQueue, extent: Extent) -> None:
@@ -35,6 +37,8 @@ class LiveHub:
             for queue in self._queues.get(route, ()):
                 if queue.wants(observation.run_id, observation.task_id) and not queue.offer(observation):
                     dropped += 1
+        self._metrics.observations.inc()
+        self._metrics.dropped.inc(dropped)
         return dropped
 
     @property

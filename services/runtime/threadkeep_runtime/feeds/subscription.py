@@ -93,6 +93,8 @@ class Subscription:
             rows = self._sink.take(self._settings.frame_events, self._settings.frame_bytes)
             async for frame in self._frames_of(row for row in rows if self._is_ahead(row)):
                 yield frame
+            if self._sink.overflowed:
+                self._feeds.metrics.overflows.inc()
             if self._is_over or self._sink.overflowed:
                 return
             if not len(self._sink):

@@ -69,6 +69,7 @@ class EventServicer(event_service_pb2_grpc.EventServiceServicer):
                     async with asyncio.timeout(patience):
                         await context.write(message)
                 except TimeoutError as error:
+                    self.feeds.metrics.slow_readers.inc()
                     # The frame is on its way: it reaches the reader before the status does.
                     raise SlowConsumer(resume_cursor=place.text()) from error
 
