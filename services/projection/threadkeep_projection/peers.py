@@ -41,6 +41,8 @@ class FedEvent:
     scope: Scope
     session_id: str
     event: Event
+    cursor: bytes
+    """The log's cursor just after it."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def fed_event(event: event_pb2.Event) -> FedEvent:
     """An event of a granted feed. Raises Internal if it names no scope."""
     if not event.HasField("scope"):
         raise Internal("The runtime's feed names no scope.")
-    return FedEvent(Scope(dict(event.scope.values)), event.session_id, domain_event(event))
+    return FedEvent(Scope(dict(event.scope.values)), event.session_id, domain_event(event), event.cursor)
 
 
 def domain_event(event: event_pb2.Event) -> Event:

@@ -12,8 +12,10 @@ from tests.conformance.projection.conftest import SERVICES
 from tests.support.calls import grant, grant_all, refused
 from tests.support.examples.world import World
 from tests.support.projection import Talk, fresh
+from tests.support.suite import Suite
+from tests.support.waiting import eventually
+from threadkeep.projection.v1 import admin_service_pb2, summary_service_pb2
 from threadkeep.projection.v1 import message_service_pb2 as pb
-from threadkeep.projection.v1 import summary_service_pb2
 from threadkeep.runtime.v1 import event_service_pb2
 
 pytestmark = pytest.mark.suite(services=SERVICES)
@@ -98,3 +100,19 @@ async def test_a_wait_that_is_too_long_or_negative_names_its_field(talk: Talk, w
     request.freshness.max_wait.CopyFrom(wait)
     details = await refused(talk.world.call("MessageService.ListMessages", request))
     assert (details.reason, list(details.violations)) == ("FIELD_INVALID", ["freshness.max_wait"])
+
+
+@pytest.mark.rule("P5", "X15")
+async def test_status_and_metrics_say_how_far_the_follower_is(talk: Talk, shared_suite: Suite) -> None:
+    await talk.put(HumanMessage("x", id="m"))
+    await talk.ids()
+    status = await talk.world.call("ProjectionAdminService.GetStatus", admin_service_pb2.GetStatusRequest())
+    (share,) = status.shares
+    assert share.owner
+    assert share.applied_count > 0
+    assert share.HasField("apply_time")
+    registry = shared_suite.hosts["projection"].registry
+    await eventually(lambda: (registry.get_sample_value("threadkeep_projection_events_total") or 0) > 0)
+    assert registry.get_sample_value("threadkeep_projection_lag_seconds") is not None
+    assert registry.get_sample_value("threadkeep_projection_share_owned") == 1
+    assert registry.get_sample_value("threadkeep_projection_checkpoints_total", {"outcome": "decoded"}) > 0

@@ -8,6 +8,7 @@ from tests.conformance.projection.conftest import SERVICES
 from tests.support.calls import refused
 from tests.support.examples.world import World
 from tests.support.projection import Talk, all_messages, fresh
+from tests.support.suite import Suite
 from threadkeep.common.v1 import content_pb2
 from threadkeep.projection.v1 import message_service_pb2 as pb
 from threadkeep.runtime.v1 import checkpoint_pb2
@@ -168,6 +169,7 @@ async def test_a_page_goes_on_though_the_message_that_it_stopped_at_is_gone(talk
     assert [one.message_id for one in rest.messages] == expected
 
 
+@pytest.mark.suite(services=SERVICES, topologies=["embedded"])
 @pytest.mark.rule("X9", "X5")
 async def test_a_page_is_bounded_by_its_bytes(talk: Talk) -> None:
     await talk.put(*(HumanMessage("x" * 1_500_000, id=f"m{n}") for n in range(5)))
@@ -204,3 +206,17 @@ async def test_a_message_is_read_by_its_id(talk: Talk) -> None:
     request = pb.GetMessageRequest(session_id=talk.session_id, message_id="m", freshness=fresh(talk.receipt))
     found = await talk.world.call("MessageService.GetMessage", request)
     assert found.message == (await all_messages(talk.world, talk.session_id))[0]
+
+
+@pytest.mark.suite(services=SERVICES, backends=["sqlite"], topologies=["split"])
+@pytest.mark.rule("P1", "X9")
+async def test_large_checkpoints_are_applied_in_order_though_they_need_several_transactions(suite: Suite) -> None:
+    world = World(suite)
+    agent = await world.agent()
+    talks = [Talk(world, agent) for _ in range(4)]
+    text = "x" * 6_000_000
+    for number in range(2):
+        for talk in talks:
+            await talk.put(HumanMessage(text, id="big"), HumanMessage("y", id=f"{number}"))
+    for talk in talks:
+        assert await talk.ids() == ["big", "1"]

@@ -66,12 +66,12 @@ async def test_a_task_is_summed_up_from_its_submission_to_its_end(talk: Talk) ->
 async def test_a_failure_is_shown_with_its_task(talk: Talk) -> None:
     await talk.submit(("in", "x"))
     await talk.work()
-    await talk.finish(failure="the tool\x00broke")
+    await talk.finish(failure='the "tool"\nbroke')
     task = await talk.task()
     assert (task.state, task.failure.code, task.failure.message) == (
         task_pb2.TASK_STATE_FAILED,
         "tool_error",
-        "the tool\x00broke",
+        'the "tool"\nbroke',
     )
     assert (await talk.run()).cause == run_pb2.RUN_END_CAUSE_FAILED
 

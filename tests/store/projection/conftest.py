@@ -50,7 +50,8 @@ class Log:
         sequence = self._sequences[session_id] = self._sequences.get(session_id, 0) + 1
         time = START + timedelta(seconds=self.position)
         task_id, run_id = f"{session_id}-task-{number}", f"{session_id}-run-{number}"
-        return FedEvent(SCOPE, session_id, Event(sequence, f"threadkeep.{kind}", time, task_id, run_id, payload or {}))
+        event = Event(sequence, f"threadkeep.{kind}", time, task_id, run_id, payload or {})
+        return FedEvent(SCOPE, session_id, event, cursor(self.position))
 
     def task(self, session_id: str, number: int) -> LogFrame:
         """A frame in which a task is submitted with one message, and canceled."""

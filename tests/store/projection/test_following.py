@@ -159,7 +159,8 @@ async def test_no_text_that_an_event_can_carry_stops_the_follower(house: House) 
     session = {"title": wild[:1000], "agent_name": "clerk", "metadata": {"k\x00": wild, "empty": ""}}
     created = log.event("s\U0001f600", "session.created", 1, {"session": session})
     failed = log.event("s\U0001f600", "task.failed", 1, {"failure": {"code": "c", "message": wild}})
-    odd = FedEvent(SCOPE, "t", Event(1, "threadkeep.task.submitted", created.event.time, None, None, {"task": 7}))
+    submission = Event(1, "threadkeep.task.submitted", created.event.time, None, None, {"task": 7})
+    odd = FedEvent(SCOPE, "t", submission, cursor(3))
     taken = await house.replicas[0].acquire("a", TTL)
     assert taken is not None
     await house.replicas[0].apply_frames(taken[0], b"", [LogFrame((created, failed, odd), cursor(3))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
@@ -19,16 +20,29 @@ _DECODE_ASIDE_BYTES = 256 * 1024
 """Larger values are decoded in a thread, so that they don't hold up the loop."""
 
 
+@dataclass(frozen=True)
+class Fetched:
+    """What became of a read."""
+
+    channel: Channel | None
+    size: int
+    """Bytes of the stored value, as a measure of what the channel takes in memory."""
+
+
+NOTHING = Fetched(None, 0)
+
+
 class Channels:
     """Reads channels from the runtime, a bounded number at once."""
 
     def __init__(self, runtime: Runtime, metrics: ProjectionMetrics, *, at_once: int) -> None:
         self._runtime = runtime
         self._metrics = metrics
+        self.at_once = at_once
         self._turns = asyncio.Semaphore(at_once)
 
-    async def fetch(self, caller: Caller, session_id: str, checkpoint_id: str) -> Channel | None:
-        """The channel's messages. None if the checkpoint is gone, holds no value of it, or can't be decoded.
+    async def fetch(self, caller: Caller, session_id: str, checkpoint_id: str) -> Fetched:
+        """The channel's messages. No channel if the checkpoint is gone, holds no value of it, or can't be decoded.
 
         The last is marked in the log and in a metric; the conversation then stays as it is. Raises Unavailable and
         DeadlineExceeded when the runtime is out of reach: asking again may help.
@@ -40,10 +54,10 @@ class Channels:
                 raise
             except ThreadkeepError as error:
                 self._mark(caller, "read_" + error.reason.lower(), error)
-                return None
+                return NOTHING
             if value is None:
                 self._metrics.checkpoints.labels("absent").inc()
-                return None
+                return NOTHING
             try:
                 if len(value[1]) > _DECODE_ASIDE_BYTES:
                     channel = await asyncio.to_thread(decode_messages, *value)
@@ -51,9 +65,9 @@ class Channels:
                     channel = decode_messages(*value)
             except Undecodable as error:
                 self._mark(caller, str(error), error)
-                return None
+                return NOTHING
         self._metrics.checkpoints.labels("absent" if channel is None else "decoded").inc()
-        return channel
+        return Fetched(channel, len(value[1]))
 
     def _mark(self, caller: Caller, why: str, error: Exception) -> None:
         self._metrics.checkpoints.labels("undecodable").inc()

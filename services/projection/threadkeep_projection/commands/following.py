@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_chassis.signals import Signals
-from threadkeep_projection.commands.channels import Channels
+from threadkeep_projection.commands.channels import NOTHING, Channels, Fetched
 from threadkeep_projection.domain.projector import apply, wanted_checkpoint
 from threadkeep_projection.domain.values import Channel, Event
 from threadkeep_projection.metrics import ProjectionMetrics
@@ -28,6 +28,12 @@ from threadkeep_projection.store.threads import ThreadKey, load_threads, write_t
 
 ADVANCED = "projection"
 """The signal that the share's cursor moved."""
+
+
+_BATCH_BYTES = 32 * 1024 * 1024
+"""Stored bytes of the channels that one transaction applies at most, or so."""
+
+Batch = list[tuple[FedEvent, Channel | None]]
 
 
 class ShareLost(Exception):
@@ -72,49 +78,73 @@ class Following:
         await self._database.retrying(lambda connection: release_share(connection, lease))
 
     async def apply_frames(self, lease: ShareLease, from_cursor: bytes, frames: Sequence[LogFrame]) -> bytes:
-        """Applies frames that follow `from_cursor`, at least one, in one transaction; returns the cursor after them.
+        """Applies frames that follow `from_cursor`, at least one, and returns the cursor after them.
 
-        Each event counts once however often it is delivered: a cursor that moved meanwhile, a lease that was lost and a
-        sequence that a session has behind it already leave no trace. Raises ShareLost, Unavailable.
+        It takes one transaction, or several if the checkpoints to read are large. Each event counts once however often
+        it is delivered: a cursor that moved meanwhile, a lease that was lost and a sequence that a session has behind
+        it already leave no trace. Raises ShareLost, Unavailable.
         """
         events = [event for frame in frames for event in frame.events]
-        to_cursor = frames[-1].cursor
+        cursor, applied = from_cursor, 0
+        while True:
+            batch = await self._next_batch(events, applied)
+            applied += len(batch)
+            is_last = applied == len(events)
+            to_cursor = frames[-1].cursor if is_last else batch[-1][0].cursor
+            await self._commit(lease, cursor, to_cursor, batch)
+            cursor = to_cursor
+            if is_last:
+                return cursor
+
+    async def _commit(self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, batch: Batch) -> None:
         threads: dict[ThreadKey, list[tuple[Event, Channel | None]]] = {}
-        for fed, channel in zip(events, await self._fetch(events), strict=True):
+        for fed, channel in batch:
             threads.setdefault((fed.scope.key, fed.session_id), []).append((fed.event, channel))
 
         async def work(connection: Connection) -> None:
-            if not await advance_share(connection, lease, from_cursor, to_cursor, len(events)):
+            if not await advance_share(connection, lease, from_cursor, to_cursor, len(batch)):
                 raise ShareLost()
             if threads:
                 loaded = await load_threads(
-                    connection, {key: [event for event, _ in batch] for key, batch in threads.items()}
+                    connection, {key: [event for event, _ in pairs] for key, pairs in threads.items()}
                 )
-                for key, batch in threads.items():
-                    for event, channel in batch:
+                for key, pairs in threads.items():
+                    for event, channel in pairs:
                         apply(loaded.drafts[key], event, channel)
                 await write_threads(connection, loaded)
             connection.after_commit(lambda: self._signals.notify(ADVANCED))
 
         await self._database.retrying(work)
-        self._measure(events)
-        return to_cursor
+        self._measure([fed for fed, _ in batch])
 
-    async def _fetch(self, events: Sequence[FedEvent]) -> list[Channel | None]:
-        """For each event the channel that it brought. Every checkpoint counts: each introduces its own messages."""
+    async def _next_batch(self, events: Sequence[FedEvent], start: int) -> Batch:
+        """The events from `start` on with the channels that they brought, until these take too much memory.
 
-        async def nothing() -> None:
-            return None
+        Every checkpoint is read, though the next one holds its messages too: each introduces its own.
+        """
+        batch: Batch = []
+        size = 0
+        while start + len(batch) < len(events) and size < _BATCH_BYTES:
+            round_ = self._round(events, start + len(batch))
+            for fed, fetched in zip(round_, await _all([self._fetch(fed) for fed in round_]), strict=True):
+                batch.append((fed, fetched.channel))
+                size += fetched.size
+        return batch
 
-        async def fetch(fed: FedEvent, checkpoint_id: str) -> Channel | None:
-            return await self._channels.fetch(Caller.operator(fed.scope), fed.session_id, checkpoint_id)
+    def _round(self, events: Sequence[FedEvent], start: int) -> Sequence[FedEvent]:
+        """The events from `start` on that ask for as many checkpoints as are read at once."""
+        wanted = 0
+        for index in range(start, len(events)):
+            wanted += wanted_checkpoint(events[index].event) is not None
+            if wanted == self._channels.at_once:
+                return events[start : index + 1]
+        return events[start:]
 
-        return await _all(
-            [
-                fetch(fed, checkpoint_id) if (checkpoint_id := wanted_checkpoint(fed.event)) is not None else nothing()
-                for fed in events
-            ]
-        )
+    async def _fetch(self, fed: FedEvent) -> Fetched:
+        checkpoint_id = wanted_checkpoint(fed.event)
+        if checkpoint_id is None:
+            return NOTHING
+        return await self._channels.fetch(Caller.operator(fed.scope), fed.session_id, checkpoint_id)
 
     def _measure(self, events: Sequence[FedEvent]) -> None:
         if not events:

@@ -118,6 +118,6 @@ class Rebuilding:
                 wanted = wanted_checkpoint(event)
                 channel = None
                 if wanted is not None:
-                    channel = await self._channels.fetch(caller, draft.session_id, wanted)
+                    channel = (await self._channels.fetch(caller, draft.session_id, wanted)).channel
                 count += apply(draft, event, channel)
         return count
