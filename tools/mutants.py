@@ -89,6 +89,39 @@ MUTANTS = (
         EVENTS + "test_every_cursor_goes_on_just_behind_its_event[memory-embedded]",
     ),
     Mutant(
+        "R14",
+        "the lock of the partition's counter: positions come from a sequence object, whoever commits first",
+        (
+            Edit(
+                "migrations/versions/0001_first.py",
+                "    _checkpoints()\n",
+                "    _checkpoints()\n    op.execute('CREATE SEQUENCE positions')\n",
+            ),
+            Edit(
+                "store/apply.py",
+                'connection.execute(_COUNT_EVENTS, {"key_partition": partition, "count": count}).one()',
+                "connection.execute(\n"
+                "            sa.text(\"SELECT nextval('positions'), min(incarnation), '' FROM log_partitions\")\n"
+                "        ).one()",
+            ),
+            Edit(
+                "store/events_read.py",
+                "_HEAD = sa.select(log_partitions.c.position)",
+                "_HEAD = sa.select(sa.select(sa.func.coalesce(sa.func.max(events.c.position), 0)).scalar_subquery())",
+            ),
+            Edit(
+                "store/events_read.py",
+                "_HEADS = sa.select(log_partitions.c.incarnation, log_partitions.c.position)",
+                "_HEADS = sa.select(\n"
+                "    log_partitions.c.incarnation,\n"
+                "    sa.select(sa.func.coalesce(sa.func.max(events.c.position), 0)).label('position'),\n"
+                ")",
+            ),
+        ),
+        "tests/store/runtime_feeds/test_commit_order.py::"
+        "test_who_takes_a_position_first_commits_first_and_the_reader_misses_neither[postgres]",
+    ),
+    Mutant(
         "X2",
         "the scope in the reading of a task",
         (Edit("store/reads.py", '_TASKS.where(tasks.c.scope_key == sa.bindparam("scope_key"), ', "_TASKS.where("),),
