@@ -22,6 +22,7 @@ from threadkeep.runtime.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
     commit_pb2,
+    event_service_pb2,
     run_pb2,
     session_service_pb2,
     task_pb2,
@@ -163,6 +164,16 @@ class Talk:
         await self._commit(ended=ended)
         self.lease = None
 
+    async def head(self) -> bytes:
+        """A cursor after the session's last event, those without a receipt of ours (a lease) included."""
+        request = event_service_pb2.ListEventsRequest(page_size=1000)
+        request.filter.session_id = self.session_id
+        while True:
+            page = await self.world.call("EventService.ListEvents", request)
+            if not page.next_page_token:
+                return bytes(page.cursor)
+            request.page_token = page.next_page_token
+
     async def messages(self, **more: Any) -> list[message_pb2.Message]:
         """The conversation, up to date."""
         return await all_messages(self.world, self.session_id, fresh(self.receipt), **more)
@@ -221,9 +232,9 @@ async def everything(talks: Sequence[Talk], channel: grpc.aio.Channel | None = N
     world = talks[0].world
     reader = world if channel is None else World(_Through(channel), **world.values)
     seen: dict[str, Any] = {}
-    # A commit's cursor covers its own session: each one is waited for.
+    # A cursor of a session's feed covers that session: each one is waited for.
     for talk in talks:
-        messages = await all_messages(reader, talk.session_id, fresh(talk.receipt))
+        messages = await all_messages(reader, talk.session_id, fresh(await talk.head()))
         seen[talk.session_id] = [MessageToDict(one) for one in messages]
     for name, request, rows in (
         ("Session", summary_service_pb2.ListSessionSummariesRequest, "sessions"),
