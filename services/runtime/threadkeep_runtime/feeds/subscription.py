@@ -46,7 +46,7 @@ class Subscription:
         # A run or task that was over before the log is read has all of its events in it.
         self._is_over = isinstance(extent, ThreadExtent) and extent.last_sequence is not None
         self._shown: bytes | None = None
-        self._shown_at = 0.0
+        self._shown_at = feeds.now()
 
     async def frames(self) -> AsyncGenerator[Frame]:
         """Frames until the extent has ended (run, task), or for ever.
@@ -137,7 +137,7 @@ class Subscription:
 
     def _frames_between(self) -> Iterator[Frame]:
         """Live frames that wait, and a bookmark if none came for long."""
-        if self._feeds.now() - self._shown_at >= self._settings.bookmark_seconds and self._shown is not None:
+        if self._feeds.now() - self._shown_at >= self._settings.bookmark_seconds:
             if self.place.cursor() != self._shown:
                 yield self._bookmark()
             else:

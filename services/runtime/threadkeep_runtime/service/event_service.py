@@ -42,7 +42,8 @@ class EventServicer(event_service_pb2_grpc.EventServiceServicer):
         extent = await self._extent(call, request.filter)
         wanted = filter_from_proto(request.filter)
         page = self.pager.page(call, request)
-        place = await self.feeds.reader.start(extent, request.after)
+        # A later page goes on where its token says, whatever became of the cursor that the first one started from.
+        place = await self.feeds.reader.start(extent, request.after if page.after is None else b"")
         for index, number in enumerate(page.after or ()):
             place.move(index, number)
         response = event_service_pb2.ListEventsResponse()
