@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from threadkeep_chassis.hosting import Host, serve_until_signalled
+from threadkeep_chassis.hosting import Host, check_listen_address, serve_until_signalled
 from threadkeep_chassis.migrations import migrate
 from threadkeep_embedded.services import Place, Told, build_all, check_peers, migrations_of
 
@@ -20,6 +20,8 @@ def run(where: Sequence[Place], told: Told, *, migrates: bool, ready_file: Path 
     With `migrates` the schemas are brought up to date first, which only `up` does, on its own data directory (X14).
     Raises what can be told in words; see `exits`.
     """
+    # Before anything is made or changed.
+    check_listen_address(told.listen)
     built = build_all(where, told)
     services = [service for service, _ in built]
     settings = built[0][1]
