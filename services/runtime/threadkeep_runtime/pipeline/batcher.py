@@ -169,6 +169,7 @@ class Batcher:
                 for work, outcome in zip(batch, written.outcomes, strict=True):
                     work.settle(outcome)
                 return
+            self._metrics.retried(self._name)
             await asyncio.sleep(random.uniform(0, min(0.2, 0.002 * 2**attempt)))
         self._settle_all(batch, Contention())
 

@@ -30,6 +30,9 @@ class PipelineMetrics:
         self._alone = Counter(
             "threadkeep_pipeline_batches_replayed_alone", "Batches taken apart after an error", names, registry=registry
         )
+        self._retried = Counter(
+            "threadkeep_pipeline_batches_retried", "Batches tried again after a collision", names, registry=registry
+        )
         self._leased = Counter("threadkeep_leases", "Runs leased to workers", registry=registry)
         self._recovered = Counter("threadkeep_recoveries", "What loops have recovered", ["kind"], registry=registry)
 
@@ -51,6 +54,10 @@ class PipelineMetrics:
     def replayed_alone(self, partition: str) -> None:
         """A batch was taken apart."""
         self._alone.labels(partition).inc()
+
+    def retried(self, partition: str) -> None:
+        """A batch is tried again: it collided with another replica's, or its connection was lost."""
+        self._retried.labels(partition).inc()
 
     def leased(self, count: int) -> None:
         """Runs were leased."""
