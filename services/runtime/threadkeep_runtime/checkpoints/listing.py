@@ -42,18 +42,9 @@ class PageKey(NamedTuple):
 def page_keys(connection: Connection, query: CheckpointQuery, after: PageKey | None, count: int) -> list[PageKey]:
     """The next `count` keys behind `after` (None: from the greatest id)."""
     picked = _picked(query, after, count).cte("picked")
-    p, c = picked.c, checkpoints.c
-    statement = (
-        sa.select(p.checkpoint_id, p.thread_id, p.checkpoint_ns, _size(c))
-        .select_from(
-            picked.join(
-                checkpoints,
-                sa.and_(
-                    c.thread_id == p.thread_id, c.checkpoint_ns == p.checkpoint_ns, c.checkpoint_id == p.checkpoint_id
-                ),
-            )
-        )
-        .order_by(p.checkpoint_id.desc(), p.thread_id.desc(), p.checkpoint_ns.desc())
+    p = picked.c
+    statement = sa.select(p.checkpoint_id, p.thread_id, p.checkpoint_ns, _size(p)).order_by(
+        p.checkpoint_id.desc(), p.thread_id.desc(), p.checkpoint_ns.desc()
     )
     return [PageKey(*row) for row in connection.execute(statement)]
 
@@ -89,31 +80,40 @@ def _picked(query: CheckpointQuery, after: PageKey | None, count: int) -> sa.Sel
     return statement.order_by(*(column.desc() for column in order)).limit(count)
 
 
-def _size(c: Any) -> sa.Label[int]:
-    """Sums lengths, which no backend needs to read the values for."""
-    b, w = checkpoint_blobs.c, checkpoint_writes.c
+def _size(p: Any) -> sa.Label[int]:
+    """Sums lengths, which no backend needs to read the values for.
+
+    Each row is looked up by its key in a scalar query of its own: joins are planned from guesses about how many rows a
+    thread has, and go wrong for the few large threads that matter.
+    """
+    c, b, w = checkpoints.c, checkpoint_blobs.c, checkpoint_writes.c
     entries = json_entries(sa.func.coalesce(c.value_versions, json_member(c.checkpoint, "channel_versions")), "entries")
-    values = (
-        sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(b.blob)), 0))
-        .select_from(entries)
-        .join(
-            checkpoint_blobs,
-            sa.and_(
-                b.thread_id == c.thread_id,
-                b.checkpoint_ns == c.checkpoint_ns,
-                b.channel == entries.c.key,
-                b.version == entries.c.value,
-            ),
+    value = (
+        sa.select(sa.func.length(b.blob))
+        .where(
+            b.thread_id == c.thread_id,
+            b.checkpoint_ns == c.checkpoint_ns,
+            b.channel == entries.c.key,
+            b.version == entries.c.value,
         )
-        .correlate(checkpoints)
+        .correlate(checkpoints, entries)
         .scalar_subquery()
     )
+    values = sa.select(_total(value)).select_from(entries).correlate(checkpoints).scalar_subquery()
     writes = (
-        sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(w.blob)), 0))
+        sa.select(_total(sa.func.length(w.blob)))
         .where(w.thread_id == c.thread_id, w.checkpoint_ns == c.checkpoint_ns, w.checkpoint_id == c.checkpoint_id)
         .correlate(checkpoints)
         .scalar_subquery()
     )
     documents = sa.func.coalesce(sa.func.length(c.checkpoint_bytes), sa.func.length(sa.cast(c.checkpoint, sa.Text())))
-    size = documents + sa.func.coalesce(sa.func.length(c.metadata_bytes), 0) + values + writes
-    return sa.cast(size, sa.BigInteger()).label("size")
+    whole = (
+        sa.select(documents + sa.func.coalesce(sa.func.length(c.metadata_bytes), 0) + values + writes)
+        .where(c.thread_id == p.thread_id, c.checkpoint_ns == p.checkpoint_ns, c.checkpoint_id == p.checkpoint_id)
+        .scalar_subquery()
+    )
+    return sa.cast(whole, sa.BigInteger()).label("size")
+
+
+def _total(length: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    return sa.func.coalesce(sa.func.sum(length), 0)

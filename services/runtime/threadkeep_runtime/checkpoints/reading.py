@@ -82,18 +82,8 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
             used.c.thread_id,
             used.c.checkpoint_ns,
             sa.literal_column("''"),
-            text=(used.c.key, used.c.value, b.type),
-            bytes_=(b.blob,),
-        ).select_from(
-            used.join(
-                checkpoint_blobs,
-                sa.and_(
-                    b.thread_id == used.c.thread_id,
-                    b.checkpoint_ns == used.c.checkpoint_ns,
-                    b.channel == used.c.key,
-                    b.version == used.c.value,
-                ),
-            )
+            text=(used.c.key, used.c.value, _value_at(used, b.type)),
+            bytes_=(_value_at(used, b.blob),),
         ),
         _branch(
             _WRITE,
@@ -122,6 +112,22 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
             )
         )
     return sa.union_all(*branches)
+
+
+def _value_at(used: sa.Subquery, column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+    """A column of the value's row, looked up by its key: a join is planned from guesses and may read the thread."""
+    b = checkpoint_blobs.c
+    return (
+        sa.select(column)
+        .where(
+            b.thread_id == used.c.thread_id,
+            b.checkpoint_ns == used.c.checkpoint_ns,
+            b.channel == used.c.key,
+            b.version == used.c.value,
+        )
+        .correlate(used)
+        .scalar_subquery()
+    )
 
 
 def _branch(
@@ -196,7 +202,8 @@ def _assemble(rows: Iterable[Row[Any]]) -> tuple[dict[Key, StoredCheckpoint], st
         if kind == _LINK:
             links.setdefault(key, []).append((t0, t1))
         elif kind == _BLOB:
-            blobs[thread_key, namespace, t0, t1] = (t2, bytes(b0 or b""))
+            if t2 is not None:
+                blobs[thread_key, namespace, t0, t1] = (t2, bytes(b0 or b""))
         elif kind == _WRITE:
             writes.setdefault(key, []).append(PendingWrite(t0, number, t1, t2 or "", bytes(b0), t3))
         elif kind == _CHECKPOINT:
