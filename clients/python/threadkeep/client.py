@@ -172,6 +172,10 @@ class AsyncClient(_Base):
         _Base.__init__(client, Transport(self.targets), self._context, self._options)
         return client
 
+    async def leave_loop(self) -> None:
+        """Closes the running loop's connections alone, for a loop that ends before the client does."""
+        await self._transport.leave()
+
     async def close(self) -> None:
         """Closes the running loop's connections, of every view of this client."""
         await self._transport.close()

@@ -103,14 +103,20 @@ class AioTransport:
         except grpc.RpcError as error:
             raise typed_error(error) from error
 
+    async def leave(self) -> None:
+        """Closes the running loop's channels, for a loop that ends before the client does."""
+        with self._lock:
+            own = self._loops.pop(asyncio.get_running_loop(), None)
+        for channel in own.channels.values() if own is not None else ():
+            await channel.close()
+
     async def close(self) -> None:
         """Closes the channels of the running loop, and lets go of those of other loops."""
         with self._lock:
             self._closed = True
-            own = self._loops.pop(asyncio.get_running_loop(), None)
+        await self.leave()
+        with self._lock:
             self._loops.clear()
-        for channel in own.channels.values() if own is not None else ():
-            await channel.close()
 
     def _bind(self, method: Method, kind: str) -> Any:
         address = self.targets.address(method.service)

@@ -105,6 +105,7 @@ class Worker:
             if self._running:
                 await asyncio.wait([*self._running], timeout=self._settings.stop_grace)
             await self._agents.close()
+            await asyncio.wrap_future(io.run(self._client.leave_loop()))
             await asyncio.to_thread(io.close)
             sync_client.close()
 
