@@ -239,9 +239,9 @@ def watch(
     with session.patient_client.config.watch(after_revision=after_revision) as frames:
         for frame in frames:
             if frame.HasField("synced"):
+                session.show.line({"synced": True, "revision": frame.revision}, lambda row: f"-- at {row['revision']}")
                 if once:
                     return
-                session.show.line({"synced": True, "revision": frame.revision}, lambda row: f"-- at {row['revision']}")
             for change in frame.changes.changes:
                 session.show.line(change, _line)
 
