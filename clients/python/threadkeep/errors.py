@@ -57,12 +57,6 @@ class TicketNotFound(NotFound):
     reason = "TICKET_NOT_FOUND"
 
 
-class CheckpointNotFound(NotFound):
-    """No such checkpoint in the caller's scope."""
-
-    reason = "CHECKPOINT_NOT_FOUND"
-
-
 class EntityNotFound(NotFound):
     """No such config entity for the caller's scope."""
 
@@ -125,12 +119,6 @@ class Contention(Aborted):
     """The database chose this call to break a deadlock too often."""
 
     reason = "CONTENTION"
-
-
-class RunTerminal(FailedPrecondition):
-    """The run has ended."""
-
-    reason = "RUN_TERMINAL"
 
 
 class TaskTerminal(FailedPrecondition):
@@ -332,7 +320,6 @@ __all__ = [
     "ArtifactNotFound",
     "CheckpointDeleted",
     "CheckpointIdOrder",
-    "CheckpointNotFound",
     "CommitUnknown",
     "Contention",
     "CorruptContent",
@@ -366,7 +353,6 @@ __all__ = [
     "RevisionCompacted",
     "RevisionConflict",
     "RunNotFound",
-    "RunTerminal",
     "ScopeForbidden",
     "ScopeRequired",
     "ServerFault",

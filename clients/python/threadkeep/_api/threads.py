@@ -18,7 +18,7 @@ def commit(
     commit: commit_pb2.ThreadCommit, *, request_id: str | None = None
 ) -> Call[thread_service_pb2.CommitResponse]:
     """Applies one ThreadCommit; gives `receipt`, `run` and `ticket_ids`. Raises LeaseLost, LeaseRequired,
-    ThreadVersionConflict, SessionNotFound, RunTerminal, CheckpointIdOrder, CheckpointDeleted."""
+    ThreadVersionConflict, SessionNotFound, CheckpointIdOrder, CheckpointDeleted."""
     request = thread_service_pb2.CommitRequest(request_id=request_id or new_request_id(), commit=commit)
     return Call(_COMMIT, request, whole)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from threadkeep.client import AsyncClient
-from threadkeep.errors import LeaseLost, NotFound, RunTerminal, ThreadkeepError
+from threadkeep.errors import LeaseLost, NotFound, ThreadkeepError
 from threadkeep.runtime.v1 import commit_pb2
 
 LARGEST_INTERVAL = 5.0
@@ -55,7 +55,7 @@ class LeaseKeeper:
             try:
                 client = self._client.with_options(timeout=self._left(), retry=False)
                 answer = await client.worker.heartbeat(self._lease)
-            except (LeaseLost, NotFound, RunTerminal) as error:
+            except (LeaseLost, NotFound) as error:
                 self._on_lost(error)
                 return
             except ThreadkeepError:

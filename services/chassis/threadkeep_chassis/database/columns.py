@@ -7,6 +7,7 @@ keeps values exactly, `JsonDocument` can be filtered on, `Bytes` are bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -81,7 +82,13 @@ class JsonText(TypeDecorator[Any]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """Parses it."""
+        if value in _EMPTY:
+            # Most titles, maps and settings are empty, and every commit reads them.
+            return _EMPTY[value]()
         return None if value is None else parse_json(value)
+
+
+_EMPTY: dict[str, Callable[[], Any]] = {"{}": dict, "[]": list, '""': str}
 
 
 class JsonDocument(TypeDecorator[Any]):

@@ -32,8 +32,6 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such run in the caller's scope."""
     ERROR_REASON_TICKET_NOT_FOUND: _ErrorReason.ValueType  # 4
     """NOT_FOUND: no such ticket in the caller's scope."""
-    ERROR_REASON_CHECKPOINT_NOT_FOUND: _ErrorReason.ValueType  # 5
-    """NOT_FOUND: no such checkpoint in the caller's scope."""
     ERROR_REASON_ENTITY_NOT_FOUND: _ErrorReason.ValueType  # 6
     """NOT_FOUND: no such config entity for the caller's scope."""
     ERROR_REASON_ARTIFACT_NOT_FOUND: _ErrorReason.ValueType  # 7
@@ -52,8 +50,6 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ABORTED: the lease's epoch is stale. Another attempt owns the run, or it ended. Stop; do not retry."""
     ERROR_REASON_CONTENTION: _ErrorReason.ValueType  # 33
     """ABORTED: the database chose this call to break a deadlock too often. Retry with the same request_id."""
-    ERROR_REASON_RUN_TERMINAL: _ErrorReason.ValueType  # 40
-    """FAILED_PRECONDITION: the run has ended."""
     ERROR_REASON_TASK_TERMINAL: _ErrorReason.ValueType  # 41
     """FAILED_PRECONDITION: the task has ended."""
     ERROR_REASON_TICKET_NOT_OPEN: _ErrorReason.ValueType  # 42
@@ -130,8 +126,6 @@ ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 3
 """NOT_FOUND: no such run in the caller's scope."""
 ERROR_REASON_TICKET_NOT_FOUND: ErrorReason.ValueType  # 4
 """NOT_FOUND: no such ticket in the caller's scope."""
-ERROR_REASON_CHECKPOINT_NOT_FOUND: ErrorReason.ValueType  # 5
-"""NOT_FOUND: no such checkpoint in the caller's scope."""
 ERROR_REASON_ENTITY_NOT_FOUND: ErrorReason.ValueType  # 6
 """NOT_FOUND: no such config entity for the caller's scope."""
 ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 7
@@ -150,8 +144,6 @@ ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 32
 """ABORTED: the lease's epoch is stale. Another attempt owns the run, or it ended. Stop; do not retry."""
 ERROR_REASON_CONTENTION: ErrorReason.ValueType  # 33
 """ABORTED: the database chose this call to break a deadlock too often. Retry with the same request_id."""
-ERROR_REASON_RUN_TERMINAL: ErrorReason.ValueType  # 40
-"""FAILED_PRECONDITION: the run has ended."""
 ERROR_REASON_TASK_TERMINAL: ErrorReason.ValueType  # 41
 """FAILED_PRECONDITION: the task has ended."""
 ERROR_REASON_TICKET_NOT_OPEN: ErrorReason.ValueType  # 42
