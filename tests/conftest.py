@@ -7,9 +7,7 @@ backend.
 
 import itertools
 import logging
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,10 +38,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
     """Makes databases of every backend; the PostgreSQL server starts when one of its own is asked for."""
-    with tempfile.TemporaryDirectory(prefix="tk-databases-", ignore_cleanup_errors=True) as folder:
-        made = Databases(Path(folder))
-        yield made
-        made.close()
+    made = Databases()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

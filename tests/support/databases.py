@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.support.guardian import GuardedFolder
 from tests.support.postgres import Postgres
 
 BACKENDS = ("memory", "sqlite", "postgres")
@@ -14,8 +15,8 @@ Migrate = Callable[[str], Awaitable[None]]
 class Databases:
     """Makes databases; their addresses are what services take as `database`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
+        self._folder = GuardedFolder("tk-databases-")
         self._postgres: Postgres | None = None
         self._numbers = itertools.count(1)
 
@@ -40,7 +41,7 @@ class Databases:
 
     def folder(self) -> Path:
         """A new folder, for files of SQLite."""
-        folder = self._folder / str(next(self._numbers))
+        folder = self._folder.path / str(next(self._numbers))
         folder.mkdir()
         return folder
 
@@ -50,6 +51,7 @@ class Databases:
             await self.postgres.drop(url)
 
     def close(self) -> None:
-        """Stops the PostgreSQL server, if one was started."""
+        """Stops the PostgreSQL server, if one was started, and removes all files."""
         if self._postgres is not None:
             self._postgres.close()
+        self._folder.close()

@@ -7,13 +7,12 @@ migrated once, which takes tens of milliseconds. What a test puts into its datab
 import asyncio
 import itertools
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import asyncpg
+
+from tests.support.guardian import GuardedFolder
 
 with warnings.catch_warnings():
     # The wheel asks for XDG_RUNTIME_DIR and falls back to the temporary folder with a warning.
@@ -37,8 +36,8 @@ class Postgres:
     """A running server; `url(database)` gives what services and drivers connect with."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="tkpg-"))
-        pgdata = self._folder / "d"
+        self._folder = GuardedFolder("tk-postgres-")
+        pgdata = self._folder.path / "d"
         pgdata.mkdir()
         self._server = PostgresServer(pgdata, cleanup_mode="stop")
         with warnings.catch_warnings():
@@ -87,7 +86,7 @@ class Postgres:
     def close(self) -> None:
         """Stops the server and removes its files."""
         self._server.cleanup()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     async def _template(self, migrate: Migrate) -> str:
         url = await self._create("template0")
