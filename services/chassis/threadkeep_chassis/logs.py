@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
+
+from threadkeep_chassis.scope import current_call
 
 _show_text = False
 
@@ -20,6 +23,7 @@ def configure_logs(level: str = "INFO", *, json: bool = True, exception_text: bo
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _name_the_call,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             renderer,
@@ -28,6 +32,18 @@ def configure_logs(level: str = "INFO", *, json: bool = True, exception_text: bo
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+def _name_the_call(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Adds the trace id and the scope key of the call that this task serves, if it serves one."""
+    try:
+        call = current_call()
+    except LookupError:
+        return event
+    event.setdefault("trace_id", call.trace.trace_id)
+    if call.named_scope is not None:
+        event.setdefault("scope_key", call.named_scope.key)
+    return event
 
 
 def fault_facts(error: BaseException) -> dict[str, Any]:

@@ -131,9 +131,8 @@ async def test_a_cancellation_in_the_middle_of_statements_never_tears_a_transact
     assert await value(database) % 20 == 0
 
 
+@pytest.mark.suite(backends=["sqlite", "postgres"])
 async def test_a_snapshot_sees_one_state_and_a_plain_read_the_newest(database: Database) -> None:
-    if database.backend == "memory":
-        pytest.skip("one session: nobody writes while one reads")
     async with database.read(snapshot=True) as snapshot, database.read() as plain:
         assert await snapshot.scalar(READ, {"key": "a"}) == 0
         await database.retrying(bump)
@@ -141,22 +140,47 @@ async def test_a_snapshot_sees_one_state_and_a_plain_read_the_newest(database: D
         assert await plain.scalar(READ, {"key": "a"}) == 1
 
 
+@pytest.mark.suite(backends=["sqlite", "postgres"])
 async def test_reading_can_not_write(database: Database) -> None:
-    if database.backend == "memory":
-        pytest.skip("one session for both")
     with pytest.raises(sa.exc.DBAPIError):
         async with database.read(snapshot=True) as connection:
             await bump(connection)
     assert await value(database) == 0
 
 
+@pytest.mark.suite(backends=["memory", "sqlite"])
 async def test_a_nested_session_is_refused_where_it_would_wait_for_itself(database: Database) -> None:
-    if database.backend == "postgresql":
-        pytest.skip("several sessions")
     async with database.write():
         with pytest.raises(RuntimeError, match="pass the connection on"):
             async with database.write():
                 pass
+
+
+async def test_a_task_started_inside_a_transaction_has_sessions_of_its_own(database: Database) -> None:
+    started: list[asyncio.Task[None]] = []
+    async with database.write() as connection:
+        await bump(connection)
+        started.append(asyncio.create_task(database.retrying(bump)))
+        connection.after_commit(lambda: started.append(asyncio.create_task(database.retrying(bump))))
+    await asyncio.gather(*started)
+    assert len(started) == 2
+    assert await value(database) == 3
+
+
+async def test_what_waits_for_a_commit_follows_it_also_when_the_caller_is_gone(database: Database) -> None:
+    told: list[int] = []
+
+    async def change() -> None:
+        async with database.write() as connection:
+            await bump(connection)
+            connection.after_commit(lambda: told.append(1))
+
+    for delay in range(30):
+        task = asyncio.create_task(change())
+        await asyncio.sleep(delay / 5000)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await value(database) == len(told)
 
 
 async def test_faults_are_told_apart(database: Database) -> None:
@@ -171,9 +195,8 @@ async def test_faults_are_told_apart(database: Database) -> None:
     assert not is_data_error(missing.value)
 
 
+@pytest.mark.suite(backends=["postgres"])
 async def test_an_error_that_was_swallowed_does_not_commit_half(database: Database) -> None:
-    if database.backend != "postgresql":
-        pytest.skip("SQLite undoes the one statement")
     with pytest.raises(RuntimeError, match="aborted by an earlier error"):  # noqa: PT012
         async with database.write() as connection:
             await bump(connection)
@@ -202,9 +225,8 @@ async def test_deadlocks_are_replayed_and_never_surface(database: Database) -> N
 
 @pytest.mark.case("B47")
 @pytest.mark.rule("X6")
+@pytest.mark.suite(backends=["postgres"])
 async def test_a_collision_that_does_not_end_is_contention(database: Database) -> None:
-    if database.backend != "postgresql":
-        pytest.skip("one writer never collides")
     tries: list[int] = []
 
     async def collide(connection: Connection) -> None:
@@ -260,9 +282,8 @@ async def test_a_filterable_document_refuses_nul_on_every_backend(database: Data
 
 
 @pytest.mark.rule("X12")
+@pytest.mark.suite(backends=["postgres"])
 async def test_a_migration_under_a_live_server_harms_no_statement(database: Database) -> None:
-    if database.backend != "postgresql":
-        pytest.skip("one server owns the file")
     wide = sa.select(sa.literal_column("n"), sa.literal_column("content")).select_from(things)
     other = await Database.open(database.url, "probe")
 
@@ -348,9 +369,8 @@ async def test_a_key_that_looks_like_sql_is_only_a_key(database: Database) -> No
         assert await connection.scalar(count.where(json_text_at(things.c.document, "b' OR '1'='1") == "x")) == 0
 
 
+@pytest.mark.suite(backends=["postgres"])
 async def test_competing_consumers_pass_each_other_by(database: Database) -> None:
-    if database.backend != "postgresql":
-        pytest.skip("one writer")
     async with database.write() as connection:
         await connection.execute(sa.insert(things), {"id": "b"})
     claim = locked_skipping_others(sa.select(things.c.id).order_by(things.c.id).limit(1))
@@ -360,13 +380,12 @@ async def test_competing_consumers_pass_each_other_by(database: Database) -> Non
 
 
 @pytest.mark.rule("X9")
+@pytest.mark.suite(backends=["sqlite", "postgres"])
 async def test_the_number_of_sessions_is_bounded_and_waiting_ends(database_url: str) -> None:
     from threadkeep_chassis.errors import DatabaseUnavailable
 
     settings = DatabaseSettings(pool_size=2, sqlite_readers=2, pool_timeout_seconds=0.2)
     async with opened(database_url, settings=settings) as database:
-        if database.backend == "memory":
-            pytest.skip("one session")
         async with database.read(), database.read():
             with pytest.raises(DatabaseUnavailable, match="sessions were busy"):
                 async with database.read():

@@ -2,6 +2,9 @@
 
 import asyncio
 import base64
+import os
+import signal
+import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator
@@ -14,6 +17,7 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from tests.support.processes import Processes
 from tests.support.waiting import eventually
 from tests.unit.chassis.probe import ACME, SERVICE, ProbeClient, ProbeServicer, hosted, probe
 from tests.unit.chassis.test_interceptors import reason_of
@@ -248,6 +252,33 @@ async def test_a_stop_ends_also_streams_and_calls_that_know_no_drain_within_the_
     with pytest.raises(grpc.aio.AioRpcError):
         await unary
     await channel.close()
+
+
+SERVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tests.unit.chassis.probe import ProbeServicer
+from threadkeep_chassis.hosting import Host, run_host
+run_host(lambda: Host([ProbeServicer().service()]), on_started=lambda host: print("at", host.address, flush=True))
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.case("B97")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_process_in_order_within_the_grace(
+    processes: Processes, number: signal.Signals
+) -> None:
+    server = await processes.start(sys.executable, "-c", SERVE, str(Path(__file__).parents[3]))
+    address = (await server.printed("^at (.*)$")).group(1)
+    async with grpc.aio.insecure_channel(address) as channel:
+        stream = ProbeClient(channel).feed(1)
+        assert (await stream.read()).number == 0
+        started = time.monotonic()
+        os.kill(server.pid, number)
+        await server.printed("^ended$")
+        await eventually(lambda: not server.is_running)
+        assert time.monotonic() - started < 6
 
 
 @pytest.mark.case("B94")

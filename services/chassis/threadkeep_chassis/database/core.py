@@ -7,28 +7,24 @@ connections are told apart: `retrying` replays what is safe, and a caller learns
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from threadkeep_chassis.clock import Clock, SystemClock
 from threadkeep_chassis.database import faults
 from threadkeep_chassis.database.owner import OwnerLock
 from threadkeep_chassis.database.postgres import PostgresBackend
-from threadkeep_chassis.database.session import Connection, Session, finish, roll_back, translate
+from threadkeep_chassis.database.session import Connection, Session, finish, raise_translated, roll_back
 from threadkeep_chassis.database.settings import DatabaseSettings
+from threadkeep_chassis.database.spans import database_span
 from threadkeep_chassis.database.sqlite import SqliteBackend
 from threadkeep_chassis.database.url import DatabaseUrl, DatabaseUrlInvalid
 from threadkeep_chassis.errors import Contention, DatabaseUnavailable
 
 T = TypeVar("T")
-
-# The databases that this task holds a serialising session of: asking for a second one would wait for itself.
-_HELD: ContextVar[frozenset[int]] = ContextVar("threadkeep_database_held", default=frozenset())
 
 
 class _Pool:
@@ -128,6 +124,8 @@ class Database:
                 else _Pool(lite.open_session, settings.sqlite_readers, settings.pool_timeout_seconds)
             )
         self._dedicated: set[Writer] = set()
+        self._holder: asyncio.Task[Any] | None = None
+        """Who has SQLite's one writing session: asking for it again would be waiting for oneself."""
 
     @classmethod
     async def open(
@@ -188,7 +186,7 @@ class Database:
         Without a snapshot a statement that finds its connection gone runs again on another one (B45).
         Raises DatabaseUnavailable.
         """
-        async with self._holding(self._readers) as hold:
+        async with database_span("read", self.backend), self._holding(self._readers) as hold:
             session = await self._begin(self._readers, hold, write=False, snapshot=snapshot)
             in_transaction = self._backend.has_transaction(write=False, snapshot=snapshot)
             connection: Connection
@@ -201,7 +199,7 @@ class Database:
             except BaseException as error:
                 if in_transaction:
                     await roll_back(hold.session)
-                raise translate(error) from error
+                raise_translated(error)
             if in_transaction:
                 await roll_back(hold.session)
 
@@ -212,7 +210,7 @@ class Database:
         On PostgreSQL READ COMMITTED, guarded by time-outs; on SQLite BEGIN IMMEDIATE. Raises TransactionLost (a
         DatabaseUnavailable) if the connection went away and nothing was committed, CommitUnknown if that is not known.
         """
-        async with self._holding(self._writers) as hold:
+        async with database_span("write", self.backend), self._holding(self._writers) as hold:
             session = await self._begin(self._writers, hold, write=True, snapshot=False)
             async with self._transaction(session) as connection:
                 yield connection
@@ -224,13 +222,9 @@ class Database:
             yield connection
         except BaseException as error:
             await roll_back(session)
-            raise translate(error) from error
-        try:
-            # Once COMMIT is under way it is finished, whoever stopped waiting for it.
-            await finish(self._commit(session, connection))
-        except asyncio.CancelledError:
-            raise
-        connection.committed()
+            raise_translated(error)
+        # Once COMMIT is under way it is finished, and followed by what waits for it, whoever stopped waiting.
+        await finish(self._commit(session, connection))
 
     async def _commit(self, session: Session, connection: Connection) -> None:
         try:
@@ -239,7 +233,8 @@ class Database:
             raise
         except Exception as error:
             await roll_back(session)
-            raise translate(error) from error
+            raise_translated(error)
+        connection.committed()
 
     async def retrying(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Runs `work` in a write transaction, and again after a collision or a loss that committed nothing.
@@ -276,18 +271,16 @@ class Database:
     async def _holding(self, pool: _Pool) -> AsyncIterator[_Hold]:
         """Takes a session from the pool and brings it (or what replaced it) back."""
         serial = pool is self._writers and self.backend != "postgresql"
-        held = _HELD.get()
-        if serial and id(self) in held:
+        if serial and self._holder is asyncio.current_task():
             raise RuntimeError("this task already holds the database's one session; pass the connection on instead")
         hold = _Hold(await pool.take())
-        token = _HELD.set(held | {id(self)}) if serial else None
+        if serial:
+            self._holder = asyncio.current_task()
         try:
             yield hold
         finally:
-            if token is not None:
-                # ValueError: a generator closed from another task; its context dies with it.
-                with contextlib.suppress(ValueError):
-                    _HELD.reset(token)
+            if serial:
+                self._holder = None
             await finish(pool.give_back(hold.session))
 
     async def _begin(self, pool: _Pool, hold: _Hold, *, write: bool, snapshot: bool) -> Session:
@@ -377,12 +370,10 @@ class Writer:
             async with database.write() as connection:
                 yield connection
             return
-        session = await self._begun(postgres)
-        try:
+        async with database_span("write", "postgresql"):
+            session = await self._begun(postgres)
             async with database._transaction(session) as connection:
                 yield connection
-        finally:
-            session.last_used = asyncio.get_running_loop().time()
 
     async def _begun(self, postgres: PostgresBackend) -> Session:
         for _ in range(2):

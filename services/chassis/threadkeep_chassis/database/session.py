@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection as SyncConnection
@@ -165,11 +165,11 @@ def _no_transaction(error: BaseException) -> bool:
     return "no transaction is active" in str(error)
 
 
-def translate(error: BaseException) -> BaseException:
-    """The error that a caller of the database should see for a failure before COMMIT was sent."""
+def raise_translated(error: BaseException) -> NoReturn:
+    """Raises what a caller of the database should see for a failure that is known to have committed nothing."""
     if isinstance(error, Exception) and faults.is_connection_lost(error):
-        return faults.TransactionLost()
-    return error
+        raise faults.TransactionLost() from error
+    raise error
 
 
 Work = Callable[[Connection], Awaitable[T]]
