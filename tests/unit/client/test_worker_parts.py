@@ -20,11 +20,11 @@ from threadkeep import AsyncClient
 from threadkeep._api.values import to_input
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.config.v1 import entity_pb2
-from threadkeep.errors import LeaseLost, LimitExceeded
+from threadkeep.errors import LeaseLost, LimitExceeded, ScopeForbidden
 from threadkeep.langgraph import StrictSerializer
 from threadkeep.langgraph.io_loop import IoLoop
 from threadkeep.runtime.v1 import commit_pb2, task_pb2, worker_service_pb2
-from threadkeep.worker import AgentBuildError, NoRunContext, SecretUnavailable, ToolSpec, current_run
+from threadkeep.worker import AgentBuildError, NoRunContext, SecretUnavailable, ToolSpec, Worker, current_run
 from threadkeep.worker.agents import Agents, build_tool, load_entry_point
 from threadkeep.worker.failures import to_failure
 from threadkeep.worker.inputs import graph_input, result_payload
@@ -280,6 +280,44 @@ def test_a_failure_has_a_stable_code(error: Exception, code: str) -> None:
     assert failure.code == code
     assert failure.message.startswith("x") or failure.message
     assert to_failure(ValueError("y" * 100_000)).message == "y" * 8192
+
+
+async def test_a_worker_that_may_not_ask_says_so_at_once(far_end: FarEnd, async_client: AsyncClient) -> None:
+    def refuse(_: list[Any]) -> Any:
+        raise Refusal("PERMISSION_DENIED", "SCOPE_FORBIDDEN")
+
+    far_end.answer("AcquireRun", worker_service_pb2.AcquireRunRequest, refuse)
+    with pytest.raises(ScopeForbidden):
+        await Worker(async_client).run()
+
+
+async def test_a_worker_that_stops_while_it_polls_gives_back_what_the_poll_got(
+    far_end: FarEnd, async_client: AsyncClient
+) -> None:
+    answers = threading.Event()
+
+    def acquire(_: list[Any]) -> Any:
+        if len(far_end.requests("AcquireRun")) == 1:
+            # The lease is taken, but its answer comes too late.
+            answers.wait(30)
+        acquired = worker_service_pb2.AcquiredRun(lease=commit_pb2.Lease(run_id="r", epoch=1))
+        acquired.scope.values["tenant"] = "a"
+        return worker_service_pb2.AcquireRunResponse(acquired=acquired)
+
+    far_end.answer("AcquireRun", worker_service_pb2.AcquireRunRequest, acquire)
+    far_end.answer(
+        "ReleaseRun", worker_service_pb2.ReleaseRunRequest, lambda _: worker_service_pb2.ReleaseRunResponse()
+    )
+    worker = Worker(async_client)
+    running = asyncio.create_task(worker.run())
+    await eventually(lambda: far_end.requests("AcquireRun"))
+    worker.stop()
+    await asyncio.wait_for(running, 30)
+    answers.set()
+    first, replay = far_end.requests("AcquireRun")
+    assert first == replay
+    (released,) = far_end.requests("ReleaseRun")
+    assert (released.lease.run_id, released.lease.epoch) == ("r", 1)
 
 
 # --- the lease's keeper

@@ -14,7 +14,7 @@ from typing import Any
 from threadkeep._rpc.context import Grant
 from threadkeep._rpc.method import new_request_id
 from threadkeep.client import AsyncClient
-from threadkeep.errors import ThreadkeepError
+from threadkeep.errors import InvalidArgument, PermissionDenied, ThreadkeepError, Unauthenticated, Unimplemented
 from threadkeep.langgraph.io_loop import IoLoop
 from threadkeep.runtime.v1 import worker_service_pb2
 from threadkeep.worker.agents import Agents, GraphFactory
@@ -25,6 +25,9 @@ log = logging.getLogger("threadkeep.worker")
 
 LAST_REPLY_SECONDS = 0.5
 """How long a stopping worker asks once more for the lease that a poll it broke off may have given it."""
+
+
+_MISTAKES = (InvalidArgument, PermissionDenied, Unauthenticated, Unimplemented)
 
 
 class Worker:
@@ -84,7 +87,8 @@ class Worker:
                 loop.remove_signal_handler(number)
 
     async def run(self) -> None:
-        """Takes runs and works on them until `stop`; then drains."""
+        """Takes runs and works on them until `stop`; then drains. Raises what the server refuses about the asking:
+        Unauthenticated, PermissionDenied, InvalidArgument."""
         io = IoLoop()
         sync_client = self._client.to_sync()
         stopping = asyncio.create_task(self._stopping.wait())
@@ -121,6 +125,9 @@ class Worker:
             return None
         try:
             return polling.result()
+        except _MISTAKES:
+            # Asking again gets the same answer: the worker's own settings are wrong.
+            raise
         except ThreadkeepError as error:
             log.warning("no run could be asked for: %s", error)
             await asyncio.wait({stopping}, timeout=1.0)
