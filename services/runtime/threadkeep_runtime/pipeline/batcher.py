@@ -24,8 +24,8 @@ from threadkeep_chassis.database import (
 from threadkeep_chassis.errors import (
     CommitUnknown,
     Contention,
+    FieldInvalid,
     Internal,
-    InvalidArgument,
     LimitExceeded,
     ShuttingDown,
     ThreadkeepError,
@@ -38,13 +38,6 @@ from threadkeep_runtime.pipeline.transaction import Transactor, Written
 from threadkeep_runtime.pipeline.work import Work
 
 _log = structlog.get_logger("threadkeep.pipeline")
-
-
-class ValueRefused(InvalidArgument):
-    """The database can't hold a value of the request, such as a key longer than its indexes take."""
-
-    reason = "FIELD_INVALID"
-    default_message = "The database can't hold a value of this request; shorten its names and keys."
 
 
 class Batcher:
@@ -207,7 +200,8 @@ class Batcher:
             # Somebody else took the id, or answered the same request, meanwhile: the next view shows it.
             return None if attempt < 5 else Contention()
         if is_data_error(error):
-            return ValueRefused()
+            # Such as a key longer than the indexes take. The database does not say which field it came from.
+            return FieldInvalid("request", "holds a value that the database can't hold; shorten its names and keys")
         _log.error("commit failed", partition=self._name, **fault_facts(error))
         return Internal()
 
