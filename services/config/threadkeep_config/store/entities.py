@@ -97,7 +97,7 @@ async def page(
     if changed_after is not None:
         alive = sa.or_(alive, entities.c.revision > sa.bindparam("changed_after"))
         values["changed_after"] = changed_after
-    statement = with_scope(entities).where(in_view(entities, view), alive, after_key(KEY, after))
+    statement = sa.select(entities).where(in_view(entities, view), alive, after_key(KEY, after))
     if types:
         statement = statement.where(entities.c.type.in_(sa.bindparam("types", expanding=True)))
         values["types"] = padded([int(type) for type in types])

@@ -24,24 +24,23 @@ _TAKE = (
 )
 _APPEND = sa.insert(revisions)
 _AFTER = bounded(
-    with_scope(revisions)
+    sa.select(revisions)
     .where(revisions.c.revision > sa.bindparam("after"))
     .order_by(revisions.c.revision)
     .limit(sa.bindparam("limit")),
     "revision",
 )
-_OF_ENTITY = (
-    with_scope(revisions)
-    .where(
-        revisions.c.type == sa.bindparam("type"),
-        revisions.c.name == sa.bindparam("name"),
-        revisions.c.scope_key == sa.bindparam("scope_key"),
-        revisions.c.revision <= sa.bindparam("at_most"),
-    )
-    .order_by(revisions.c.revision.desc())
-    .limit(sa.bindparam("limit"))
+_OF_ENTITY = sa.and_(
+    revisions.c.type == sa.bindparam("type"),
+    revisions.c.name == sa.bindparam("name"),
+    revisions.c.scope_key == sa.bindparam("scope_key"),
+    revisions.c.revision <= sa.bindparam("at_most"),
 )
-_HISTORY = bounded(_OF_ENTITY, "revision DESC")
+_NEWEST_FIRST = revisions.c.revision.desc()
+_AS_OF = with_scope(revisions).where(_OF_ENTITY).order_by(_NEWEST_FIRST).limit(1)
+_HISTORY = bounded(
+    sa.select(revisions).where(_OF_ENTITY).order_by(_NEWEST_FIRST).limit(sa.bindparam("limit")), "revision DESC"
+)
 
 
 async def state(connection: Connection) -> tuple[int, int]:
@@ -85,6 +84,5 @@ async def history(connection: Connection, key: Key, *, at_most: int, limit: int,
 
 async def as_of(connection: Connection, key: Key, revision: int) -> Entity | None:
     """The entity as it stood at the revision, a tombstone perhaps; None if it was never written until then."""
-    values = {**key_values(key), "at_most": revision, "limit": 1}
-    row = (await connection.execute(_OF_ENTITY, values)).first()
+    row = (await connection.execute(_AS_OF, {**key_values(key), "at_most": revision})).first()
     return None if row is None else entity_of(row)

@@ -16,14 +16,20 @@ ENTRY_BYTES = 512
 """What a row takes beside its texts, roughly."""
 
 
+# Looked up a hundred thousand times by a watch: an enum's call is slow.
+_TYPES = {int(type): type for type in EntityType}
+_SOURCE_KINDS = {int(kind): kind for kind in SourceKind}
+
+
 def with_scope(table: sa.Table) -> sa.Select[Any]:
     """Selects `entities` or `revisions`, each row with the scope that it is defined in."""
     return sa.select(table, scopes.c.scope).join(scopes, scopes.c.scope_key == table.c.scope_key)
 
 
 def bounded(statement: sa.Select[Any], *order: str) -> sa.Select[Any]:
-    """Cuts an ordered, limited selection after the row that brings its definitions above `max_bytes` (a bound value).
+    """Cuts an ordered, limited selection of a table's rows after the one that brings their definitions above a size.
 
+    The size is the bound value `max_bytes`. Each row comes with the scope that it is defined in.
     `order` names its columns of order, each perhaps with ` DESC`. Rows that are cut off are never read.
     """
     limited = statement.subquery()
@@ -36,20 +42,17 @@ def bounded(statement: sa.Select[Any], *order: str) -> sa.Select[Any]:
     total = sa.func.sum(limited.c.definition_bytes).over(order_by=sorting(limited.c)).label("total_bytes")
     summed = sa.select(limited, total).subquery()
     within = summed.c.total_bytes - summed.c.definition_bytes <= sa.bindparam("max_bytes", type_=sa.BigInteger)
-    return sa.select(summed).where(within).order_by(*sorting(summed.c))
+    with_scopes = summed.join(scopes, scopes.c.scope_key == summed.c.scope_key)
+    return sa.select(summed, scopes.c.scope).select_from(with_scopes).where(within).order_by(*sorting(summed.c))
 
 
 def entity_of(row: Any, scope: str | None = None) -> Entity:
     """The entity of a row. `scope` is its scope's canonical JSON where the row does not carry it."""
+    source = Source(_SOURCE_KINDS[row.source_kind], row.source_path) if row.source_path else API
     return Entity(
-        key=Key(EntityType(row.type), row.name, row.scope_key),
+        key=Key(_TYPES[row.type], row.name, row.scope_key),
         scope=row.scope if scope is None else scope,
-        content=Content(
-            source=Source(SourceKind(row.source_kind), row.source_path),
-            definition=row.definition,
-            digest=row.digest,
-            hidden=row.hidden,
-        ),
+        content=Content(source, row.definition, row.digest, row.hidden),
         revision=row.revision,
         deleted=row.deleted,
         create_time=row.create_time,
