@@ -51,7 +51,7 @@ async def state(connection: Connection) -> tuple[int, int]:
 
 async def take_revisions(connection: Connection, count: int) -> int:
     """Takes the next `count` revisions and returns the last. Locks the counter until the transaction ends."""
-    row = (await connection.execute(_TAKE, {"count": count})).one()
+    row: Any = (await connection.execute(_TAKE, {"count": count})).one()
     connection.note_transaction_id(row[1])
     return int(row[0])
 
