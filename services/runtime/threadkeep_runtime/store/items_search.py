@@ -222,7 +222,7 @@ def list_namespaces(
             labels = decode_namespace(name)
             if not all(match.holds(labels) for match in wanted.matches):
                 continue
-            if wanted.max_depth is not None:
+            if wanted.max_depth is not None and len(labels) >= wanted.max_depth:
                 # The others below the cut namespace are the same one.
                 labels = labels[: wanted.max_depth]
                 place.after = end_of_prefix(labels)
