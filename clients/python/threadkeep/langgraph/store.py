@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from google.protobuf import timestamp_pb2
 from langchain_core.embeddings import Embeddings
@@ -243,4 +243,4 @@ def _fields(item: store_pb2.StoreItem) -> dict[str, Any]:
 
 
 def _time(moment: timestamp_pb2.Timestamp) -> datetime.datetime:
-    return cast(datetime.datetime, moment.ToDatetime(tzinfo=datetime.UTC))
+    return moment.ToDatetime(tzinfo=datetime.UTC)

@@ -201,8 +201,8 @@ class _Batch:
         elif which == "list_namespaces":
             names: NamespacePlace | None = NamespacePlace()
             while names is not None:
-                found, names = list_namespaces(connection, op, names, now)
-                yield found
+                listed, names = list_namespaces(connection, op, names, now)
+                yield listed
 
 
 def _expiring_from(item: StoredItem, now: datetime) -> StoredItem:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import insert
 from threadkeep_runtime.domain.store_items import ItemKey, ItemPut, StoredItem
@@ -119,10 +119,10 @@ def load_items(
     if not keys:
         return {}
     rows = connection.execute(_GET, {"scope_key": scope_key, "keys": padded([tuple(key) for key in keys]), "now": now})
-    return {item.at: item for item in map(item_of, rows)}
+    return {item.at: item for row in rows for item in (item_of(row),)}
 
 
-def item_of(row: Row[Any]) -> StoredItem:
+def item_of(row: Any) -> StoredItem:
     """The item of a row of `ITEM_COLUMNS`."""
     return StoredItem(
         at=ItemKey(row.namespace, row.key),

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from threadkeep_runtime.domain.store_items import (
     Labels,
@@ -112,7 +112,7 @@ def _count(search: Search, place: Place) -> int:
     return min(KEYS_PER_PAGE, search.offset - place.skipped + search.limit - place.taken)
 
 
-def _behind_offset(search: Search, place: Place, keys: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
+def _behind_offset(search: Search, place: Place, keys: Sequence[Any]) -> Sequence[Any]:
     if search.filter is not None:
         return keys
     drop = min(len(keys), search.offset - place.skipped)
@@ -169,7 +169,7 @@ def _scores(connection: Connection, search: Search, now: datetime) -> Iterator[t
 
 def _page(
     connection: Connection, search: Search, before: int | None, now: datetime, count: int, *measured: Any
-) -> Sequence[Row[Any]]:
+) -> Sequence[Any]:
     """Sequences and sizes (of the measured columns) of the next items, the last put first."""
     sizes = [sa.func.coalesce(sa.func.length(column), 0) for column in measured]
     size = sum(sizes[1:], sizes[0]).label("size")
@@ -185,7 +185,7 @@ def _below(prefix: Labels) -> tuple[sa.ColumnElement[bool], ...]:
     return _ITEM.namespace >= encode_namespace(prefix), _ITEM.namespace < end_of_prefix(prefix)
 
 
-def _portions(keys: Sequence[Row[Any]]) -> Iterator[_Portion]:
+def _portions(keys: Sequence[Any]) -> Iterator[_Portion]:
     portion, size = _Portion(), 0
     for key in keys:
         if portion.sequences and size + key.size > FRAME_BYTES:
@@ -197,9 +197,7 @@ def _portions(keys: Sequence[Row[Any]]) -> Iterator[_Portion]:
         yield portion
 
 
-def _rows(
-    connection: Connection, search: Search, portion: _Portion, now: datetime, *columns: Any
-) -> Sequence[Row[Any]]:
+def _rows(connection: Connection, search: Search, portion: _Portion, now: datetime, *columns: Any) -> Sequence[Any]:
     statement = (
         sa.select(*columns)
         .where(_ITEM.scope_key == search.scope_key, _ITEM.sequence.in_(sa.bindparam("sequences", expanding=True)), LIVE)
