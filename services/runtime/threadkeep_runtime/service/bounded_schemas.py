@@ -18,8 +18,8 @@ from referencing import Registry
 
 from threadkeep_chassis.canonical import canonical_json
 
-MAX_STEPS = 20_000
-"""How many keywords, each with what it lists, one answer may be held against: some seconds on a slow machine."""
+MAX_STEPS = 10_000
+"""How many keywords, each with what it lists, one answer may be held against: about a second on a busy machine."""
 
 MAX_PATTERN_CHARACTERS = 1024
 
