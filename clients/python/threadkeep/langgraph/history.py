@@ -28,8 +28,7 @@ class History:
         self._writes: dict[str, list[Any]] = {channel: [] for channel in channels}
         self._seeds: dict[str, Any] = {}
 
-    @property
-    def is_open(self) -> bool:
+    def wants_more(self) -> bool:
         """True while an ancestor is left to visit, and a channel without a seed."""
         return bool(self._next and self._open)
 

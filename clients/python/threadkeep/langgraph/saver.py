@@ -192,11 +192,11 @@ class ThreadkeepSaver(SaverBase):
             return {}
         found = (self._sync.checkpoints._run(get_call(config))).checkpoint
         history = History(channels, found.parent_checkpoint_id, self.serde)
-        while history.is_open:
+        while history.wants_more():
             moved = False
             for stored in self._sync.checkpoints.list(**history.ancestors(codec.session_id_of(config), found)):
                 moved = history.visit(stored) or moved
-                if not history.is_open:
+                if not history.wants_more():
                     break
             if not moved:
                 break
@@ -272,11 +272,11 @@ class ThreadkeepSaver(SaverBase):
             return {}
         found = (await self._async.checkpoints._run(get_call(config))).checkpoint
         history = History(channels, found.parent_checkpoint_id, self.serde)
-        while history.is_open:
+        while history.wants_more():
             moved = False
             async for stored in self._async.checkpoints.list(**history.ancestors(codec.session_id_of(config), found)):
                 moved = history.visit(stored) or moved
-                if not history.is_open:
+                if not history.wants_more():
                     break
             if not moved:
                 break
