@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from threadkeep_chassis.errors import FailedPrecondition, InvalidArgument
+from threadkeep_chassis.errors import FailedPrecondition, FieldInvalid, InvalidArgument
 
 ROOT_NAMESPACE = ""
 """The namespace of the root graph."""
+
+MAX_KEY_BYTES = 2500
+"""Largest number of bytes that the names of one row's key have together, in UTF-8. PostgreSQL's index takes 2,704 for
+the whole key, with the thread's 40 and the columns' headers; what it could not hold, no backend takes."""
 
 
 class CheckpointDeleted(FailedPrecondition):
@@ -169,6 +173,19 @@ class CheckpointDecision:
 def unversioned_key(checkpoint_id: str) -> str:
     """The version under which a checkpoint's value of an unversioned channel lies: no other checkpoint finds it."""
     return f"@{checkpoint_id}"
+
+
+def check_key(**names: tuple[str, str]) -> None:
+    """Raises FieldInvalid, of the longest name, if a row's names are too long together.
+
+    `names`: what each is called, with its path in the request and its text.
+    """
+    sizes = {name: len(text.encode()) for name, (_, text) in names.items()}
+    total = sum(sizes.values())
+    if total > MAX_KEY_BYTES:
+        longest = max(sizes, key=sizes.__getitem__)
+        rule = f"{', '.join(names)} have at most {MAX_KEY_BYTES} bytes together, not {total}"
+        raise FieldInvalid(names[longest][0], rule)
 
 
 def named_at_or_below(ops: Iterable[CheckpointOp], floor: str) -> set[tuple[str, str]]:
