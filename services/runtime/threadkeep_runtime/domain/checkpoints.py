@@ -126,13 +126,38 @@ class CheckpointIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """The root namespace's greatest checkpoint, as `threadkeep.checkpoint.saved` tells of it."""
+
+    checkpoint_id: str
+    parent_checkpoint_id: str | None
+    channels: tuple[str, ...]
+    """Channels with a value that is not inline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What a thread loses: checkpoints with their writes, and values that no other checkpoint refers to."""
+
+    checkpoints: tuple[tuple[str, str], ...]
+    """(checkpoint_ns, checkpoint_id)."""
+    values: tuple[tuple[str, str, str], ...]
+    """(checkpoint_ns, channel, version)."""
+    head: Head | None
+    """What is the root's head afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointChange:
-    """What one commit does to the checkpoint tables: deletes everything, if so decided; then the operations."""
+    """What one commit does to the checkpoint tables: copies, deletes, if so decided; then the operations."""
 
     thread_key: str
     commit_sequence: int
     ops: tuple[CheckpointOp, ...] = ()
     delete_all: bool = False
+    removal: Removal | None = None
+    copied_from: str | None = None
+    """Key of the thread whose rows are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,4 +232,14 @@ def saved_payload(put: CheckpointPut) -> dict[str, Any]:
         "checkpoint_id": put.checkpoint_id,
         "parent_checkpoint_id": put.parent_checkpoint_id,
         "channels": [value.channel for value in put.channel_values],
+    }
+
+
+def head_payload(head: Head) -> dict[str, Any]:
+    """The same for a checkpoint that became the root's head without being put."""
+    return {
+        "checkpoint_ns": ROOT_NAMESPACE,
+        "checkpoint_id": head.checkpoint_id,
+        "parent_checkpoint_id": head.parent_checkpoint_id,
+        "channels": list(head.channels),
     }

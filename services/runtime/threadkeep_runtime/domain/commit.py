@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from threadkeep_runtime.domain import transitions
-from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointIndex, CheckpointOp
+from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointIndex, CheckpointOp, Head, Removal
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
@@ -44,6 +44,13 @@ class View:
     taken: frozenset[tuple[str, str]] = frozenset()
     """("task" | "ticket" | "event", id): ids that the command wants to use and that are in use."""
     checkpoints: CheckpointIndex = NO_CHECKPOINTS
+    removal: Removal | None = None
+    """What the command takes away; None if that is nothing."""
+    source: Thread | None = None
+    """The thread that the command copies from, if it holds checkpoints."""
+    source_head: Head | None = None
+    holds_checkpoints: bool = False
+    """Of a copy's target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +217,18 @@ class CommitDraft:
         del self._open[ticket.ticket_id]
         return after
 
-    def save(self, ops: tuple[CheckpointOp, ...] = (), *, delete_all: bool = False) -> None:
-        """Writes or deletes checkpoints."""
-        self.checkpoints = CheckpointChange(self.thread.thread_key, self.thread.commit_sequence, ops, delete_all)
+    def save(
+        self,
+        ops: tuple[CheckpointOp, ...] = (),
+        *,
+        delete_all: bool = False,
+        removal: Removal | None = None,
+        copied_from: str | None = None,
+    ) -> None:
+        """Writes, deletes or copies checkpoints."""
+        self.checkpoints = CheckpointChange(
+            self.thread.thread_key, self.thread.commit_sequence, ops, delete_all, removal, copied_from
+        )
 
     def finish(self) -> Decision:
         """The Decision. The builder is used up."""

@@ -145,7 +145,7 @@ class Event(_message.Message):
     worker_id}, `.run.released`, `.run.lease_expired` {epoch}, `.run.awaiting` {ticket_ids}, `.run.ended` {cause, failure};
     `threadkeep.ticket.opened` {ticket_id, ticket}, `.ticket.resolved`, `.ticket.expired`, `.ticket.closed` {ticket_id};
     `threadkeep.checkpoint.saved` {checkpoint_ns, checkpoint_id, parent_checkpoint_id, channels: names of the new values},
-    `.checkpoint.deleted` {}. A session, task, run or ticket in there is its message in proto3 JSON with proto field names,
+    `.checkpoint.deleted` {}, `.checkpoint.pruned` {count}. A session, task, run or ticket in there is its message in proto3 JSON with proto field names,
     as of the commit. A run's last event is `.run.ended`; a task's is `.task.completed`, `.task.failed` or `.task.canceled`.
     Session, task and ticket events are for END_USER, run events for BUILDER, checkpoint events INTERNAL.
     """
