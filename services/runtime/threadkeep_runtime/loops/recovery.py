@@ -1,23 +1,27 @@
 """Recovers expired leases, ends what was canceled, and lets ticket deadlines pass (R8, R9, R10).
 
 A loop only finds candidates. What happens to them is a command like any other, decided under the thread's lock, where
-another replica's work, or a late heartbeat, shows. So it is done once, however many look.
+another replica's work, or a late heartbeat, shows. So it is done once, however many look. What fails is left alone for
+a while and passed by: nothing waits behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import structlog
 
 from threadkeep_chassis.database import Database, SyncConnection
 from threadkeep_chassis.errors import ThreadkeepError, Unavailable
+from threadkeep_chassis.logs import fault_facts
 from threadkeep_runtime.domain.commands import Command, EndCanceled, PassDeadline, RecoverLease
 from threadkeep_runtime.domain.errors import NothingToRecover
 from threadkeep_runtime.domain.values import SYSTEM
+from threadkeep_runtime.loops.backoff import Backoff
 from threadkeep_runtime.pipeline import Pipeline, Work
 from threadkeep_runtime.store import leases
 
@@ -32,39 +36,61 @@ class Recovery:
     def __init__(self, database: Database, pipeline: Pipeline) -> None:
         self._database = database
         self._pipeline = pipeline
+        self._backoff = Backoff(database.clock)
 
     async def run_once(self) -> int:
         """Deals with what is due now; returns how many commits came of it."""
         done = await self._each(
             leases.grace_over, lambda due: EndCanceled(**_of(due), run_id=due.run_id, epoch=due.epoch)
         )
-        done += await self._each(
-            leases.expired, lambda due: RecoverLease(**_of(due), run_id=due.run_id, epoch=due.epoch)
-        )
+        for find in (leases.expired, leases.orphaned):
+            done += await self._each(find, lambda due: RecoverLease(**_of(due), run_id=due.run_id, epoch=due.epoch))
         done += await self._each(leases.deadlines_passed, lambda due: PassDeadline(**_of(due), ticket_id=due.ticket_id))
         return done
 
     async def _each(
-        self, find: Callable[[SyncConnection, datetime, int], Sequence[Any]], command: Callable[[Any], Command]
+        self, find: Callable[[SyncConnection, datetime, int, int], Sequence[Any]], command: Callable[[Any], Command]
     ) -> int:
-        async with self._database.read() as connection:
-            now = await connection.now()
-            due = await connection.run(lambda sync: find(sync, now, BATCH))
-        return sum(await asyncio.gather(*(self._commit(command(one)) for one in due)))
+        """All that one search finds, page by page. What stays due is passed by; the next look begins at the first."""
+        done = stayed = 0
+        while True:
+            async with self._database.read() as connection:
+                now = await connection.now()
+                due = await connection.run(partial(find, now=now, count=BATCH, offset=stayed))
+            commands = [command(one) for one in due]
+            keys = [(one.kind, *key) for one, key in zip(commands, due, strict=True)]
+            ready = [(key, one) for key, one in zip(keys, commands, strict=True) if self._backoff.is_ready(key)]
+            outcomes = await asyncio.gather(*(self._commit(key, one) for key, one in ready))
+            committed = sum(outcome is True for outcome in outcomes)
+            done += committed
+            stayed += len(due) - committed
+            away = [outcome for outcome in outcomes if isinstance(outcome, Unavailable)]
+            if away and len(away) == len(outcomes):
+                raise away[0]
+            if len(due) < BATCH:
+                return done
 
-    async def _commit(self, command: Command) -> int:
+    async def _commit(self, key: Hashable, command: Command) -> bool | Unavailable:
+        """True if a commit came of it. A failure is logged and puts the next attempt off."""
         try:
             await self._pipeline.submit(Work(command))
         except NothingToRecover:
-            return 0
-        except Unavailable:
-            raise
+            self._backoff.succeeded(key)
+            return False
+        except Unavailable as error:
+            self._backoff.failed(key)
+            return error
         except ThreadkeepError as error:
-            # The next look finds it again.
             _log.warning("recovery refused", kind=command.kind, reason=error.reason)
-            return 0
+            self._backoff.failed(key)
+            return False
+        except Exception as error:
+            _log.error("recovery failed", kind=command.kind, **fault_facts(error))
+            self._backoff.failed(key)
+            return False
+        self._backoff.succeeded(key)
         self._pipeline.metrics.recovered(command.kind)
-        return 1
+        return True
 
 
 def _of(due: Any) -> dict[str, Any]:

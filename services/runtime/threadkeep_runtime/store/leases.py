@@ -33,8 +33,9 @@ _EXPIRED = (
     sa.select(leases.c.scope_key, runs.c.session_id, leases.c.thread_key, leases.c.run_id, leases.c.epoch)
     .join(runs, sa.and_(runs.c.thread_key == leases.c.thread_key, runs.c.run_id == leases.c.run_id))
     .where(leases.c.expire_time <= sa.bindparam("now", type_=leases.c.expire_time.type))
-    .order_by(leases.c.expire_time)
+    .order_by(leases.c.expire_time, leases.c.thread_key)
     .limit(sa.bindparam("count"))
+    .offset(sa.bindparam("offset"))
 )
 # B58: a run that is RUNNING has a lease row. One without (a damaged restore, say) would run for ever.
 _ORPHANED = (
@@ -43,14 +44,17 @@ _ORPHANED = (
         runs.c.state == RUNNING,
         ~sa.exists().where(leases.c.thread_key == runs.c.thread_key, leases.c.run_id == runs.c.run_id),
     )
+    .order_by(runs.c.thread_key, runs.c.run_id)
     .limit(sa.bindparam("count"))
+    .offset(sa.bindparam("offset"))
 )
 _GRACE_OVER = (
     sa.select(leases.c.scope_key, runs.c.session_id, leases.c.thread_key, leases.c.run_id, leases.c.epoch)
     .join(runs, sa.and_(runs.c.thread_key == leases.c.thread_key, runs.c.run_id == leases.c.run_id))
     .where(leases.c.cancel_deadline <= sa.bindparam("now", type_=leases.c.expire_time.type))
-    .order_by(leases.c.cancel_deadline)
+    .order_by(leases.c.cancel_deadline, leases.c.thread_key)
     .limit(sa.bindparam("count"))
+    .offset(sa.bindparam("offset"))
 )
 _DEADLINES = (
     sa.select(tickets.c.scope_key, tickets.c.session_id, tickets.c.thread_key, tickets.c.ticket_id)
@@ -59,8 +63,9 @@ _DEADLINES = (
         tickets.c.deadline.is_not(None),
         tickets.c.deadline <= sa.bindparam("now", type_=tickets.c.deadline.type),
     )
-    .order_by(tickets.c.deadline)
+    .order_by(tickets.c.deadline, tickets.c.thread_key, tickets.c.ticket_id)
     .limit(sa.bindparam("count"))
+    .offset(sa.bindparam("offset"))
 )
 _EXPIRE_TIMES = sa.select(leases.c.thread_key, leases.c.run_id, leases.c.expire_time).where(
     one_of(leases.c.thread_key, "thread_keys")
@@ -131,21 +136,27 @@ def renew(connection: Connection, beats: Sequence[Beat], now: datetime) -> list[
     return answers
 
 
-def expired(connection: Connection, now: datetime, count: int) -> list[DueLease]:
-    """Leases past their time, the longest first, and runs that have lost their lease row."""
-    found = [DueLease(*row) for row in connection.execute(_EXPIRED, {"now": now, "count": count})]
-    found.extend(DueLease(*row) for row in connection.execute(_ORPHANED, {"count": count}))
-    return found
+def expired(connection: Connection, now: datetime, count: int, offset: int) -> list[DueLease]:
+    """Leases past their time, the longest first."""
+    page = {"now": now, "count": count, "offset": offset}
+    return [DueLease(*row) for row in connection.execute(_EXPIRED, page)]
 
 
-def grace_over(connection: Connection, now: datetime, count: int) -> list[DueLease]:
+def orphaned(connection: Connection, now: datetime, count: int, offset: int) -> list[DueLease]:
+    """Runs that have lost their lease row."""
+    return [DueLease(*row) for row in connection.execute(_ORPHANED, {"count": count, "offset": offset})]
+
+
+def grace_over(connection: Connection, now: datetime, count: int, offset: int) -> list[DueLease]:
     """Leases of canceled tasks whose grace period is over."""
-    return [DueLease(*row) for row in connection.execute(_GRACE_OVER, {"now": now, "count": count})]
+    page = {"now": now, "count": count, "offset": offset}
+    return [DueLease(*row) for row in connection.execute(_GRACE_OVER, page)]
 
 
-def deadlines_passed(connection: Connection, now: datetime, count: int) -> list[DueTicket]:
+def deadlines_passed(connection: Connection, now: datetime, count: int, offset: int) -> list[DueTicket]:
     """Open tickets whose deadline has passed."""
-    return [DueTicket(*row) for row in connection.execute(_DEADLINES, {"now": now, "count": count})]
+    page = {"now": now, "count": count, "offset": offset}
+    return [DueTicket(*row) for row in connection.execute(_DEADLINES, page)]
 
 
 def expire_times(connection: Connection, thread_keys: Sequence[str]) -> dict[tuple[str, str], datetime]:
