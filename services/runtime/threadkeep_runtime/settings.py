@@ -13,6 +13,7 @@ LIMITS = (
     Limit("max_task_input_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the input."),
     Limit("max_ticket_bytes", 1024 * 1024, "Store the content as an artifact and name it in the prompt."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
+    Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )
 

@@ -61,6 +61,8 @@ threads = sa.Table(
     sa.Column("settings", JsonText(), nullable=False),
     sa.Column("task_count", sa.BigInteger, nullable=False),
     sa.Column("run_count", sa.BigInteger, nullable=False),
+    # How many of its tasks have no run yet.
+    sa.Column("enqueued_count", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("active_run_id", Key()),
     sa.Column("latest_run_id", Key()),
     sa.Column("latest_task_id", Key()),
@@ -124,6 +126,7 @@ tasks = sa.Table(
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("metadata", JsonText(), nullable=False),
     sa.Column("max_attempts", sa.Integer, nullable=False),
+    # The latest run; '' while the task is enqueued.
     sa.Column("run_id", Key(), nullable=False),
     sa.Column("crash_count", sa.Integer, nullable=False),
     sa.Column("open_ticket_ids", JsonText(), nullable=False),
@@ -144,6 +147,15 @@ tasks = sa.Table(
     sa.UniqueConstraint("scope_key", "task_id"),
     sa.Index(None, "scope_key", "create_time", "task_id"),
     sa.Index(None, "thread_key", "create_time", "task_id"),
+)
+
+# Whose turn it is when a thread's run ends: the highest priority first, then the oldest (R5).
+partial_index(
+    "tasks_enqueued",
+    tasks.c.thread_key,
+    tasks.c.priority.desc(),
+    tasks.c.first_event_sequence,
+    where=sa.and_(tasks.c.state == sa.text("'SUBMITTED'"), tasks.c.run_id == sa.text("''")),
 )
 
 runs = sa.Table(
@@ -349,6 +361,8 @@ checkpoint_blobs = sa.Table(
     sa.Column("version", Key(), primary_key=True),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("blob", Bytes()),
+    # Ours: the commit that recorded the row first. So in the writes.
+    sa.Column("commit_sequence", sa.BigInteger),
 )
 
 checkpoint_writes = sa.Table(
@@ -363,6 +377,7 @@ checkpoint_writes = sa.Table(
     sa.Column("type", sa.Text),
     sa.Column("blob", Bytes(), nullable=False),
     sa.Column("task_path", Key(), nullable=False, server_default=sa.text("''")),
+    sa.Column("commit_sequence", sa.BigInteger),
 )
 
 # How far LangGraph's own migrations have come: its saver's setup finds nothing to do here.

@@ -7,6 +7,7 @@ Values stay opaque. Every function is a plain one of a synchronous connection; w
 from threadkeep_runtime.checkpoints.index import load_indexes
 from threadkeep_runtime.checkpoints.listing import CheckpointQuery, PageKey, page_keys
 from threadkeep_runtime.checkpoints.reading import FoundCheckpoint, load_checkpoint, load_checkpoints
+from threadkeep_runtime.checkpoints.rollback import load_root_before
 from threadkeep_runtime.checkpoints.writing import apply_changes
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "load_checkpoint",
     "load_checkpoints",
     "load_indexes",
+    "load_root_before",
     "page_keys",
 ]

@@ -122,13 +122,23 @@ class CheckpointIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBack:
+    """Whose checkpoints go: what the commits of this task's runs recorded, whatever the metadata says (R20)."""
+
+    task_id: str
+    first_event_sequence: int
+    """The task's first event: no commit before it was one of its runs'."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointChange:
-    """What one commit does to the checkpoint tables: deletes everything, if so decided; then the operations."""
+    """What one commit does to the checkpoint tables: deletes what was so decided; then the operations."""
 
     thread_key: str
     commit_sequence: int
     ops: tuple[CheckpointOp, ...] = ()
     delete_all: bool = False
+    roll_back: RollBack | None = None
 
 
 @dataclass(frozen=True, slots=True)

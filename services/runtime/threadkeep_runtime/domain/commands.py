@@ -56,7 +56,7 @@ class UpdateSession(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitTask(Command):
-    """A new task and its run."""
+    """A new task, and its run unless it is enqueued."""
 
     kind = "submit_task"
     create: SessionDraft | None
@@ -74,6 +74,10 @@ class SubmitTask(Command):
     priority: int
     metadata: Mapping[str, str]
     max_attempts: int
+    strategy: str = "REJECT"
+    """What happens if the session has an open run: REJECT, ENQUEUE, INTERRUPT or ROLLBACK."""
+    max_enqueued: int = 1000
+    """How many tasks of the session may be enqueued."""
     names_task: bool = False
     """True if the caller chose task_id."""
 

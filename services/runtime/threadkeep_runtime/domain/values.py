@@ -91,6 +91,8 @@ class Thread:
     settings: Mapping[str, Any]
     task_count: int = 0
     run_count: int = 0
+    enqueued_count: int = 0
+    """Tasks that have no run yet."""
     active_run_id: str | None = None
     latest_run_id: str | None = None
     latest_task_id: str | None = None
@@ -121,7 +123,8 @@ class Task:
     priority: int
     metadata: Mapping[str, str]
     max_attempts: int
-    run_id: str
+    run_id: str | None
+    """Its run; None while it is enqueued."""
     crash_count: int = 0
     open_ticket_ids: tuple[str, ...] = ()
     cancel_request_time: datetime | None = None

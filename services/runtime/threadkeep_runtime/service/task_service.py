@@ -66,6 +66,8 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             "priority": request.priority,
             "metadata": parse.metadata_of(request.metadata, "metadata"),
             "max_attempts": attempts or self.rooms.settings.max_attempts,
+            "strategy": _strategy(request.multitask_strategy),
+            "max_enqueued": self.rooms.limits["max_enqueued_tasks"],
         }
 
         def render(applied: Applied) -> bytes:
@@ -150,3 +152,8 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             origin_of(call, request, actor), request.task_id, request.reason, grace, render
         )
         return answer(call, outcome, pb.CancelTaskResponse)
+
+
+def _strategy(strategy: int) -> str:
+    name = parse.enum_name(task_pb2.MultitaskStrategy, strategy, "MULTITASK_STRATEGY_", "multitask_strategy")
+    return "REJECT" if name == "UNSPECIFIED" else name

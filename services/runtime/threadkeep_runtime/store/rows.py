@@ -60,6 +60,7 @@ def task_of(row: Row, prefix: str = "") -> Task:
     """A task. Without the columns `input` and `result` in the row these are empty."""
     found = {name: row[prefix + name] for name in TASK_COLUMNS if prefix + name in row}
     found.setdefault("input", b"")
+    found["run_id"] = found["run_id"] or None
     found["open_ticket_ids"] = tuple(found["open_ticket_ids"])
     found["result"] = payload_of(found.get("result"))
     found["failure"] = failure_of(found["failure"])
@@ -69,6 +70,7 @@ def task_of(row: Row, prefix: str = "") -> Task:
 def task_row(task: Task) -> dict[str, Any]:
     """The row of a task."""
     row = dict(zip(TASK_COLUMNS, _task_values(task), strict=True))
+    row["run_id"] = task.run_id or ""
     row["open_ticket_ids"] = list(task.open_ticket_ids)
     row["result"] = payload_bytes(task.result)
     row["failure"] = failure_value(task.failure)

@@ -64,6 +64,8 @@ class _RunEndCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunEndCau
     """The worker reported a failure."""
     RUN_END_CAUSE_CANCELED: _RunEndCause.ValueType  # 3
     """Its task was canceled."""
+    RUN_END_CAUSE_SUPERSEDED: _RunEndCause.ValueType  # 4
+    """Another task was submitted with ROLLBACK."""
     RUN_END_CAUSE_TIMED_OUT: _RunEndCause.ValueType  # 5
     """A ticket's deadline passed."""
     RUN_END_CAUSE_INDETERMINATE: _RunEndCause.ValueType  # 6
@@ -80,6 +82,8 @@ RUN_END_CAUSE_FAILED: RunEndCause.ValueType  # 2
 """The worker reported a failure."""
 RUN_END_CAUSE_CANCELED: RunEndCause.ValueType  # 3
 """Its task was canceled."""
+RUN_END_CAUSE_SUPERSEDED: RunEndCause.ValueType  # 4
+"""Another task was submitted with ROLLBACK."""
 RUN_END_CAUSE_TIMED_OUT: RunEndCause.ValueType  # 5
 """A ticket's deadline passed."""
 RUN_END_CAUSE_INDETERMINATE: RunEndCause.ValueType  # 6

@@ -73,6 +73,46 @@ TASK_STATE_REJECTED: TaskState.ValueType  # 8
 """The agent refused it."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
+class _MultitaskStrategy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MultitaskStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MultitaskStrategy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MULTITASK_STRATEGY_UNSPECIFIED: _MultitaskStrategy.ValueType  # 0
+    """Not stated: REJECT."""
+    MULTITASK_STRATEGY_REJECT: _MultitaskStrategy.ValueType  # 1
+    """It is refused: SESSION_BUSY."""
+    MULTITASK_STRATEGY_ENQUEUE: _MultitaskStrategy.ValueType  # 2
+    """It is SUBMITTED without a run. Its run opens in the commit that ends the one before: the highest priority goes
+    first, then the oldest.
+    """
+    MULTITASK_STRATEGY_INTERRUPT: _MultitaskStrategy.ValueType  # 3
+    """The open run ends CANCELED, a leased one too, in the commit that opens the new run. Its checkpoints stay."""
+    MULTITASK_STRATEGY_ROLLBACK: _MultitaskStrategy.ValueType  # 4
+    """The open run ends SUPERSEDED, and the checkpoints that its task recorded are deleted, in the commit that opens the
+    new run.
+    """
+
+class MultitaskStrategy(_MultitaskStrategy, metaclass=_MultitaskStrategyEnumTypeWrapper):
+    """What becomes of a task whose session has an open run. An open ticket counts as one."""
+
+MULTITASK_STRATEGY_UNSPECIFIED: MultitaskStrategy.ValueType  # 0
+"""Not stated: REJECT."""
+MULTITASK_STRATEGY_REJECT: MultitaskStrategy.ValueType  # 1
+"""It is refused: SESSION_BUSY."""
+MULTITASK_STRATEGY_ENQUEUE: MultitaskStrategy.ValueType  # 2
+"""It is SUBMITTED without a run. Its run opens in the commit that ends the one before: the highest priority goes
+first, then the oldest.
+"""
+MULTITASK_STRATEGY_INTERRUPT: MultitaskStrategy.ValueType  # 3
+"""The open run ends CANCELED, a leased one too, in the commit that opens the new run. Its checkpoints stay."""
+MULTITASK_STRATEGY_ROLLBACK: MultitaskStrategy.ValueType  # 4
+"""The open run ends SUPERSEDED, and the checkpoints that its task recorded are deleted, in the commit that opens the
+new run.
+"""
+Global___MultitaskStrategy: _TypeAlias = MultitaskStrategy  # noqa: Y015
+
 @_typing.final
 class TaskInput(_message.Message):
     """What a task is given to work on."""
@@ -218,7 +258,7 @@ class Task(_message.Message):
     priority: _builtins.int
     """Higher goes first."""
     run_id: _builtins.str
-    """Its run. A task has one from the start."""
+    """Its run. Absent: it is enqueued behind the session's open run."""
     crash_count: _builtins.int
     """How many leases of its run ended in a crash."""
     cancel_reason: _builtins.str
@@ -279,7 +319,7 @@ class Task(_message.Message):
         priority: _builtins.int = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         retry_policy: Global___RetryPolicy | None = ...,
-        run_id: _builtins.str = ...,
+        run_id: _builtins.str | None = ...,
         crash_count: _builtins.int = ...,
         open_ticket_ids: _abc.Iterable[_builtins.str] | None = ...,
         cancel_request_time: _timestamp_pb2.Timestamp | None = ...,
@@ -291,17 +331,21 @@ class Task(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "result", b"result", "retry_policy", b"retry_policy", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_run_id", b"_run_id", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "result", b"result", "retry_policy", b"retry_policy", "run_id", b"run_id", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_run_id", b"_run_id", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancel_request_time: _TypeAlias = _typing.Literal["cancel_request_time"]  # noqa: Y015
     _WhichOneofArgType__cancel_request_time: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time"]  # noqa: Y015
     _WhichOneofReturnType__end_time: _TypeAlias = _typing.Literal["end_time"]  # noqa: Y015
     _WhichOneofArgType__end_time: _TypeAlias = _typing.Literal["_end_time", b"_end_time"]  # noqa: Y015
+    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
+    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cancel_request_time) -> _WhichOneofReturnType__cancel_request_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time) -> _WhichOneofReturnType__end_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015
