@@ -264,3 +264,33 @@ async def test_a_worker_works_on_several_runs_at_once_and_no_more(site: Any) -> 
 
 async def _is(count: Any, expected: int) -> bool:
     return await count() == expected
+
+
+@pytest.mark.rule("R5")
+@pytest.mark.case("B61")
+async def test_an_enqueued_task_runs_when_the_one_before_is_done(site: Any) -> None:
+    site.folder.hold("b")
+    site.worker()
+    first = await site.submit("steps", {"log": ["one"]})
+    await eventually(lambda: site.folder.has_entered("b"))
+    enqueue = task_pb2.MULTITASK_STRATEGY_ENQUEUE
+    second = await site.submit("steps", {"log": ["two"]}, session_id=first.session_id, multitask_strategy=enqueue)
+    assert not second.HasField("run_id")
+    site.folder.free("b")
+    assert await site.completed(second) == {"log": ["one", *"abcd", "two", *"abcd"]}
+    assert await site.completed(first) == {"log": ["one", *"abcd"]}
+
+
+@pytest.mark.rule("R5", "R3")
+@pytest.mark.case("B61")
+@pytest.mark.parametrize(("strategy", "left"), [("INTERRUPT", ["one", "a"]), ("ROLLBACK", [])])
+async def test_a_task_that_breaks_in_goes_on_from_what_is_left(site: Any, strategy: str, left: list[str]) -> None:
+    site.folder.hold("b")
+    site.worker()
+    first = await site.submit("steps", {"log": ["one"]})
+    await eventually(lambda: site.folder.has_entered("b"))
+    chosen = task_pb2.MultitaskStrategy.Value(f"MULTITASK_STRATEGY_{strategy}")
+    second = await site.submit("steps", {"log": ["two"]}, session_id=first.session_id, multitask_strategy=chosen)
+    assert (await site.ended(first)).state == task_pb2.TASK_STATE_CANCELED
+    site.folder.free("b")
+    assert await site.completed(second) == {"log": [*left, "two", *"abcd"]}
