@@ -18,6 +18,7 @@ DATABASE ?=
 MODEL ?=
 BASE_URL ?=
 ARGS ?=
+JOBS ?= auto
 
 .PHONY: help setup demo test lint gen rules
 help:
@@ -40,8 +41,9 @@ demo: export BASE_URL := $(BASE_URL)
 demo: $(READY)
 	@$(BIN)/python clients/examples/demo.py
 
+# A worker per core, each with a PostgreSQL of its own. JOBS=0 runs everything in one process.
 test: $(READY)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(READY)
 	@$(BIN)/python -m tools.lint

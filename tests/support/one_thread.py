@@ -4,15 +4,19 @@ It checks with every commit what must hold for all histories; see `apply`.
 """
 
 import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
+from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.checkpoints import CheckpointIndex, CheckpointPut
 from threadkeep_runtime.domain.commit import Decision, View
 from threadkeep_runtime.domain.decide import decide
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
-from threadkeep_runtime.domain.values import Event, Lease, LeaseRef, Run, Task, Thread, Ticket
+from threadkeep_runtime.domain.values import Answer, Event, Lease, LeaseRef, Run, Task, Thread, Ticket
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = "0" * 64
@@ -275,3 +279,29 @@ def event(event_id: str = "", **more: Any) -> Event:
     """A writer's event; named if it has an id."""
     base = Event(event_id or "unnamed", bool(event_id), "order.placed", 2, None, None, None)
     return base._replace(**more)
+
+
+def refused(error: type[ThreadkeepError], thread: OneThread, act: Callable[[], Any]) -> ThreadkeepError:
+    """Asserts that the act is refused and changes nothing."""
+    before = (thread.thread, dict(thread.runs), dict(thread.tasks), dict(thread.tickets), len(thread.events))
+    with pytest.raises(error) as caught:
+        act()
+    assert before == (thread.thread, thread.runs, thread.tasks, thread.tickets, len(thread.events))
+    return caught.value
+
+
+def cancel(thread: OneThread, task_id: str, grace: float = 30, reason: str = "changed my mind") -> Any:
+    """Asks for a cancellation."""
+    return thread.do(commands.CancelTask(**thread.base(), task_id=task_id, reason=reason, grace_seconds=grace))
+
+
+def resolve(thread: OneThread, ticket_id: str, problem: tuple[str, str] | None = None) -> Any:
+    """Answers a ticket."""
+    return thread.do(
+        commands.ResolveTicket(**thread.base(), ticket_id=ticket_id, answer=Answer(None, "1"), problem=problem)
+    )
+
+
+def recover(thread: OneThread, lease: LeaseRef) -> Any:
+    """Takes a run from a silent worker."""
+    return thread.do(commands.RecoverLease(**thread.base(), run_id=lease.run_id, epoch=lease.epoch))

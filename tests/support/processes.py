@@ -107,16 +107,17 @@ class Processes:
         self._started.append(process)
         return process
 
-    async def daemon(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> tuple[Process, str]:
+    async def daemon(
+        self, *arguments: str | Path, listen: str = "127.0.0.1:0", env: Mapping[str, str] | None = None
+    ) -> tuple[Process, str]:
         """Starts `threadkeepd` with these arguments and waits until it serves; gives it and its address.
 
-        The daemon is asked to listen on a free port of the loopback, and to write its address into a ready file.
+        The daemon is asked to listen on `listen` (a free port of the loopback), and to write its address into a ready
+        file.
         """
         folder = Path(tempfile.mkdtemp(prefix="tk-ready-"))
         file = folder / "ready"
-        process = await self.start(
-            BIN / "threadkeepd", *arguments, "--listen", "127.0.0.1:0", "--ready-file", file, env=env
-        )
+        process = await self.start(BIN / "threadkeepd", *arguments, "--listen", listen, "--ready-file", file, env=env)
 
         def look() -> str:
             if not process.is_running:

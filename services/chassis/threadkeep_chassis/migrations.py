@@ -26,9 +26,7 @@ from sqlalchemy.pool import NullPool
 
 from threadkeep_chassis.database import Database, DatabaseUrl, OwnerLock, is_connection_lost
 from threadkeep_chassis.errors import DatabaseUnavailable
-
-VERSION_TABLE = "schema_version"
-HISTORY_TABLE = "schema_history"
+from threadkeep_chassis.schema_shape import HISTORY_TABLE, VERSION_TABLE, schema_shape
 
 _log = structlog.get_logger("threadkeep.migrations")
 
@@ -351,7 +349,7 @@ def _recognise(sync: SyncConnection, migrations: MigrationSet, schema: str | Non
         ).scalar()
         if revision in known:
             return str(revision)
-    shape = _shape(inspector, schema)
+    shape = schema_shape(inspector, schema)
     fitting = [revision for revision, other in _shapes(migrations).items() if other == shape]
     if len(fitting) == 1:
         return fitting[0]
@@ -362,22 +360,6 @@ def _recognise(sync: SyncConnection, migrations: MigrationSet, schema: str | Non
     )
 
 
-def _shape(inspector: sa.Inspector, schema: str | None) -> dict[str, frozenset[str]]:
-    """Names of tables, columns and indexes: what is the same on both dialects."""
-    shape = {}
-    for table in inspector.get_table_names(schema=schema):
-        if table in (VERSION_TABLE, HISTORY_TABLE):
-            continue
-        columns = {f"column {column['name']}" for column in inspector.get_columns(table, schema=schema)}
-        indexes = {
-            f"index {index['name']}"
-            for index in inspector.get_indexes(table, schema=schema)
-            if not index.get("duplicates_constraint")
-        }
-        shape[table] = frozenset(columns | indexes)
-    return shape
-
-
 def _shapes(migrations: MigrationSet) -> dict[str, dict[str, frozenset[str]]]:
     """The shape after each revision, found by running them in memory."""
     shapes = {}
@@ -385,7 +367,7 @@ def _shapes(migrations: MigrationSet) -> dict[str, dict[str, frozenset[str]]]:
     with engine.connect() as connection:
         for revision in migrations.revisions():
             _upgrade(connection, migrations, revision, None)
-            shapes[revision] = _shape(sa.inspect(connection), None)
+            shapes[revision] = schema_shape(sa.inspect(connection), None)
             _end(connection)
     engine.dispose()
     return shapes

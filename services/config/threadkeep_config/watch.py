@@ -31,6 +31,8 @@ FRAME_CHANGES = 256
 FRAME_BYTES = 1024 * 1024
 PAGE_CHANGES = 512
 PAGE_BYTES = 2 * 1024 * 1024
+PAGE_READERS = 3
+"""Pages read at once: a thousand watches that start together must leave database sessions to everyone else."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ class Watches:
         self._buffer_changes = buffer_changes
         self._buffer_bytes = buffer_bytes
         self._live: set[_Live] = set()
+        self._paging = asyncio.Semaphore(PAGE_READERS)
         self._count = 0
         self._open = Gauge("threadkeep_config_watches", "Watches that are open", registry=registry)
         self._cut = Counter("threadkeep_config_watches_cut", "Watches cut as too slow", registry=registry)
@@ -273,7 +276,7 @@ class Watches:
         No transaction spans the snapshot: what was changed since is looked up in the log.
         """
         matched: list[Matched] = []
-        async with self._database.read() as connection:
+        async with self._paging, self._database.read() as connection:
             page = await entities.page(
                 connection,
                 watched.view,
@@ -297,7 +300,7 @@ class Watches:
 
     async def _log_page(self, watched: Watched, after: int) -> tuple[list[Matched], int]:
         """What the log has after the revision, and up to which one that goes."""
-        async with self._database.read() as connection:
+        async with self._paging, self._database.read() as connection:
             page = await revisions.after(connection, after, limit=PAGE_CHANGES, max_bytes=PAGE_BYTES)
             # Looked at after the page was read, so what the page lacks had not been compacted away.
             _, compacted = await revisions.state(connection)

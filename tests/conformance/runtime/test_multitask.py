@@ -182,13 +182,17 @@ async def test_a_rollback_leaves_the_checkpoints_as_they_were_before_the_task(ru
     held = await runtime.lease()
     session_id = held.run.session_id
     await runtime.work(
-        held, checkpoint_ops=[checkpoint(1, values={"a": "1", "b": "1"}), checkpoint(1, "sub"), writes(1)], ended=SUCCEEDED
+        held,
+        checkpoint_ops=[checkpoint(1, values={"a": "1", "b": "1"}), checkpoint(1, "sub"), writes(1)],
+        ended=SUCCEEDED,
     )
     before, sub_before = await found(runtime, session_id), await found(runtime, session_id, ns="sub")
 
     await runtime.submit(session_id, queue=held.run.queue)
     rolled = await runtime.again(held)
-    await runtime.work(rolled, checkpoint_ops=[writes(1), writes(1, node="its own"), checkpoint(2, values={"a": "2", "b": "1"})])
+    await runtime.work(
+        rolled, checkpoint_ops=[writes(1), writes(1, node="its own"), checkpoint(2, values={"a": "2", "b": "1"})]
+    )
     more = [checkpoint(3, values={"a": "2", "b": "3"}), checkpoint(3, "sub"), writes(3)]
     await runtime.work(rolled, checkpoint_ops=more)
     second = await runtime.submit(session_id, queue=held.run.queue, multitask_strategy=ROLLBACK)

@@ -203,7 +203,7 @@ async def test_after_a_crash_of_the_server_a_status_is_believed_only_where_it_ca
                     pid = connection.get_server_pid()
                     os.kill(pid, signal.SIGKILL)
                     connection.terminate()
-                    await eventually(lambda: _answers(private))
+                    await eventually(lambda: _answers(private), timeout=120)
                     wire.is_refusing = False
 
                 crashing = asyncio.create_task(crash_at_the_cut())

@@ -218,3 +218,38 @@ async def test_a_running_run_without_a_lease_row_is_recovered(suite: Suite) -> N
     again = await runtime.again(held)
     assert (again.lease.epoch, again.run.crash_count) == (2, 1)
     assert (await refused(runtime.work(held, ended=SUCCEEDED))).reason == "LEASE_LOST"
+
+
+@pytest.mark.rule("R8")
+@pytest.mark.suite(
+    backends=["postgres"],
+    services=["config", "runtime"],
+    topologies=["embedded"],
+    settings={"runtime": SHORT},
+)
+async def test_a_heartbeat_that_is_under_way_beats_the_recovery(suite: Suite) -> None:
+    """The loop finds the lease expired while its renewal is not yet committed; it waits for that and lets go."""
+    runtime = Runtime(suite)
+    held = await runtime.lease(ttl=1)
+    async with connection(suite) as beating, connection(suite) as probe:
+        async with beating.transaction():
+            await beating.execute("UPDATE leases SET expire_time = expire_time + interval '1 hour'")
+
+            async def the_recovery_waits() -> bool:
+                return bool(
+                    await probe.fetchval(
+                        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+                        "AND application_name = 'threadkeep-runtime'"
+                    )
+                )
+
+            await eventually(the_recovery_waits)
+    other = await runtime.lease(ttl=1)
+
+    async def the_other_is_recovered() -> bool:
+        return (await runtime.run(other.run.run_id)).crash_count == 1
+
+    await eventually(the_other_is_recovered)
+    run = await runtime.run(held.run.run_id)
+    assert (run.state, run.epoch, run.crash_count) == (run_pb2.RUN_STATE_RUNNING, 1, 0)
+    await runtime.work(held, ended=SUCCEEDED)

@@ -3,12 +3,15 @@
 import asyncio
 import re
 
+import pytest
+
 from threadkeep_chassis.clock import ManualClock, SystemClock
 from threadkeep_chassis.ids import IdFactory, new_id
 
 UUID7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
+@pytest.mark.rule("X10")
 async def test_a_manual_clock_wakes_sleepers_when_their_time_has_come() -> None:
     clock = ManualClock()
     woken: list[int] = []
@@ -29,6 +32,7 @@ async def test_a_manual_clock_wakes_sleepers_when_their_time_has_come() -> None:
     assert woken == [1, 2, 3]
 
 
+@pytest.mark.rule("X10")
 def test_the_system_clock_is_aware_and_in_utc() -> None:
     offset = SystemClock().now().utcoffset()
     assert offset is not None
@@ -41,6 +45,7 @@ def test_ids_are_uuid7_and_unique() -> None:
     assert ids == sorted(set(ids))
 
 
+@pytest.mark.rule("X10")
 def test_ids_grow_while_the_clock_stands_and_when_it_goes_back() -> None:
     times = iter([1000] * 6000 + [500] * 6000 + [1001] * 10)
     factory = IdFactory(now_ms=lambda: next(times))

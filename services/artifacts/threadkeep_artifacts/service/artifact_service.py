@@ -73,10 +73,10 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
         )
         yield pb.DownloadVersionResponse(version=version_to_proto(version))
         async for chunk in self.rooms.downloads.read(call.scope_key, version, plan):
-            yield pb.DownloadVersionResponse(chunk=chunk)
             if call.draining.is_set:
                 # The reader has what it has, and goes on elsewhere at that offset.
                 raise ShuttingDown()
+            yield pb.DownloadVersionResponse(chunk=chunk)
 
     async def GetArtifact(
         self, request: pb.GetArtifactRequest, context: grpc.aio.ServicerContext

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -16,81 +15,16 @@ from typing import Any, TypeVar
 from threadkeep_chassis.clock import Clock, SystemClock
 from threadkeep_chassis.database import faults
 from threadkeep_chassis.database.owner import OwnerLock
+from threadkeep_chassis.database.pool import SessionPool
 from threadkeep_chassis.database.postgres import PostgresBackend
 from threadkeep_chassis.database.session import Connection, Session, finish, raise_translated, roll_back
 from threadkeep_chassis.database.settings import DatabaseSettings
 from threadkeep_chassis.database.spans import database_span
 from threadkeep_chassis.database.sqlite import SqliteBackend
-from threadkeep_chassis.database.url import DatabaseUrl, DatabaseUrlInvalid
+from threadkeep_chassis.database.url import DatabaseUrl
 from threadkeep_chassis.errors import Contention, DatabaseUnavailable
 
 T = TypeVar("T")
-
-
-class _Pool:
-    """A bounded stock of sessions; the last used is the next used, so that idle ones can be told from live ones."""
-
-    def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int, timeout: float) -> None:
-        self._open = open_session
-        self._free = asyncio.Semaphore(size)
-        self._idle: deque[Session] = deque()
-        self._timeout = timeout
-        self._size = size
-        self.closed = False
-
-    async def take(self) -> Session:
-        """A session, connected but perhaps dead. Raises DatabaseUnavailable."""
-        if self.closed:
-            raise DatabaseUnavailable("The database is closed.")
-        try:
-            if self._free.locked():
-                async with asyncio.timeout(self._timeout):
-                    await self._free.acquire()
-            else:
-                await self._free.acquire()
-        except TimeoutError as error:
-            raise DatabaseUnavailable(
-                f"All {self._size} database sessions were busy for {self._timeout:g} s; retry."
-            ) from error
-        try:
-            while self._idle:
-                session = self._idle.pop()
-                if session.is_usable:
-                    return session
-                await session.close()
-            return await self._connect()
-        except BaseException:
-            self._free.release()
-            raise
-
-    async def _connect(self) -> Session:
-        try:
-            return await self._open()
-        except Exception as error:
-            if faults.is_connection_lost(error):
-                raise DatabaseUnavailable() from error
-            if faults.is_pooler_refusal(error):
-                raise DatabaseUrlInvalid(
-                    "the address leads through a transaction pooler; say so by adding ?pooler=transaction to it"
-                ) from error
-            raise
-
-    async def give_back(self, session: Session) -> None:
-        """Returns it."""
-        try:
-            if self.closed or not session.is_usable:
-                await session.close()
-            else:
-                session.last_used = asyncio.get_running_loop().time()
-                self._idle.append(session)
-        finally:
-            self._free.release()
-
-    async def close(self) -> None:
-        """Closes the idle sessions; those in use are closed when they come back."""
-        self.closed = True
-        while self._idle:
-            await self._idle.pop().close()
 
 
 class Database:
@@ -109,7 +43,7 @@ class Database:
         if url.backend == "postgresql":
             postgres = PostgresBackend(url, schema, settings, injected)
             self._backend = postgres
-            self._readers = self._writers = _Pool(
+            self._readers = self._writers = SessionPool(
                 postgres.open_session, settings.pool_size, settings.pool_timeout_seconds
             )
         else:
@@ -117,11 +51,11 @@ class Database:
             self._backend = lite
             # SQLite has one writer at a time; waiting for a lock of our own is fair and cheap, SQLITE_BUSY is neither.
             # A waiting writer is bounded by its caller's deadline, not by the pool's.
-            self._writers = _Pool(lite.open_writer, 1, max(settings.pool_timeout_seconds, 60.0))
+            self._writers = SessionPool(lite.open_writer, 1, max(settings.pool_timeout_seconds, 60.0))
             self._readers = (
                 self._writers
                 if lite.in_memory
-                else _Pool(lite.open_session, settings.sqlite_readers, settings.pool_timeout_seconds)
+                else SessionPool(lite.open_session, settings.sqlite_readers, settings.pool_timeout_seconds)
             )
         self._dedicated: set[Writer] = set()
         self._holder: asyncio.Task[Any] | None = None
@@ -268,7 +202,7 @@ class Database:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _holding(self, pool: _Pool) -> AsyncIterator[_Hold]:
+    async def _holding(self, pool: SessionPool) -> AsyncIterator[_Hold]:
         """Takes a session from the pool and brings it (or what replaced it) back."""
         serial = pool is self._writers and self.backend != "postgresql"
         if serial and self._holder is asyncio.current_task():
@@ -283,7 +217,7 @@ class Database:
                 self._holder = None
             await finish(pool.give_back(hold.session))
 
-    async def _begin(self, pool: _Pool, hold: _Hold, *, write: bool, snapshot: bool) -> Session:
+    async def _begin(self, pool: SessionPool, hold: _Hold, *, write: bool, snapshot: bool) -> Session:
         """Opens the transaction. BEGIN is also the proof that the connection lives; a dead one is replaced."""
         for _ in range(self.settings.pool_size + 2):
             session = hold.session
@@ -298,7 +232,7 @@ class Database:
                     await roll_back(session)
                     raise
             await session.close()
-            hold.session = await pool._connect()
+            hold.session = await pool.connect()
         raise DatabaseUnavailable()
 
     async def _ping_if_idle(self, session: Session) -> None:
@@ -324,7 +258,7 @@ class _Hold:
 class _Reading(Connection):
     """A read without a transaction: each statement stands alone, and runs again if it finds its connection lost."""
 
-    def __init__(self, database: Database, pool: _Pool, hold: _Hold) -> None:
+    def __init__(self, database: Database, pool: SessionPool, hold: _Hold) -> None:
         super().__init__(hold.session, database.backend, writable=False)
         self._pool = pool
         self._hold = hold
@@ -347,7 +281,7 @@ class _Reading(Connection):
                 if not faults.is_connection_lost(error):
                     raise
             await self._session.close()
-            self._hold.session = self._session = await self._pool._connect()
+            self._hold.session = self._session = await self._pool.connect()
         return await work()
 
 

@@ -160,6 +160,7 @@ async def write(connection: Connection, changes: Sequence[Change]) -> list[Entit
     """
     if not changes:
         return []
+    # Before the counter is locked: from then on every round trip is one that other writers wait for.
     now = await connection.now()
     revision = await log.take_revisions(connection, len(changes)) - len(changes)
     written = []

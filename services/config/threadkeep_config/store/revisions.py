@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from threadkeep_chassis.database import Connection
+from threadkeep_chassis.database import Connection, transaction_id
 from threadkeep_config.domain.values import Entity, Key
 from threadkeep_config.store.rows import bounded, content_values, entity_of, key_values, with_scope
 from threadkeep_config.tables import counter, revisions
@@ -20,7 +20,7 @@ _TAKE = (
     sa.update(counter)
     .where(counter.c.id == 1)
     .values(revision=counter.c.revision + sa.bindparam("count", type_=sa.BigInteger))
-    .returning(counter.c.revision)
+    .returning(counter.c.revision, transaction_id())
 )
 _APPEND = sa.insert(revisions)
 _AFTER = bounded(
@@ -51,7 +51,9 @@ async def state(connection: Connection) -> tuple[int, int]:
 
 async def take_revisions(connection: Connection, count: int) -> int:
     """Takes the next `count` revisions and returns the last. Locks the counter until the transaction ends."""
-    return int((await connection.execute(_TAKE, {"count": count})).scalar_one())
+    row: Any = (await connection.execute(_TAKE, {"count": count})).one()
+    connection.note_transaction_id(row[1])
+    return int(row[0])
 
 
 async def append(connection: Connection, entities: Sequence[Entity]) -> None:

@@ -101,7 +101,10 @@ class Draft:
 
 def needs_messages(event: Event) -> bool:
     """True if `apply` reads the thread's messages for this event."""
-    return event.type in (TASK_SUBMITTED, CHECKPOINT_DELETED, CHECKPOINT_ROLLED_BACK) or wanted_checkpoint(event) is not None
+    return (
+        event.type in (TASK_SUBMITTED, CHECKPOINT_DELETED, CHECKPOINT_ROLLED_BACK)
+        or wanted_checkpoint(event) is not None
+    )
 
 
 def needs_inputs(event: Event) -> bool:

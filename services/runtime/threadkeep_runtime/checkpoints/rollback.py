@@ -102,9 +102,7 @@ def _of(thread_key: str, roll_back: RollBack) -> dict[str, Any]:
     }
 
 
-def _delete(
-    connection: Connection, statement: sa.Delete, thread_key: str, keys: Sequence[tuple[Any, ...]]
-) -> None:
+def _delete(connection: Connection, statement: sa.Delete, thread_key: str, keys: Sequence[tuple[Any, ...]]) -> None:
     for some in _chunks(keys):
         connection.execute(statement, {"thread_key": thread_key, "keys": padded(some)})
 

@@ -190,9 +190,7 @@ def end_run(
             open_run(commit, commit.new_id(), "dequeued")
 
 
-def end_task(
-    commit: CommitDraft, state: str, *, result: Payload | None = None, failure: Failure | None = None
-) -> None:
+def end_task(commit: CommitDraft, state: str, *, result: Payload | None = None, failure: Failure | None = None) -> None:
     """Ends the task at hand."""
     commit.set_task(
         state,

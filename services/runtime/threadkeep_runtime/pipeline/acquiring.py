@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from sqlalchemy.engine import Connection as SyncConnection
@@ -123,12 +123,13 @@ class Acquiring:
         self._waiting[waiter] = None
         self._wake()
         try:
-            awaited: set[asyncio.Future[object]] = {waiter.done}  # type: ignore[arg-type]
+            awaited: set[asyncio.Future[Any]] = {waiter.done}
             if ending is not None:
-                awaited.add(ending)  # type: ignore[arg-type]
+                awaited.add(ending)
             await asyncio.wait(awaited, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
             if not waiter.done.done() and not (ending is not None and ending.done()):
-                await asyncio.wait({waiter.done, waiter.looked}, return_when=asyncio.FIRST_COMPLETED)
+                first_look: set[asyncio.Future[Any]] = {waiter.done, waiter.looked}
+                await asyncio.wait(first_look, return_when=asyncio.FIRST_COMPLETED)
             if not waiter.done.done() and waiter.attempt is not None:
                 await asyncio.wait({waiter.attempt})
         finally:

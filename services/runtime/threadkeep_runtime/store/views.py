@@ -122,17 +122,15 @@ def views_of_locked(
         connection.execute(_LOCK_LEASES, {"thread_keys": padded(ending)}).all()
     moment = now(connection)
     open_runs = _load_open_runs(connection, [thread for thread in found.values() if thread.active_run_id is not None])
-    open_tickets = _load_open_tickets(
-        connection, [command.thread_key for command in batch if _shows_tickets(command)]
-    )
+    open_tickets = _load_open_tickets(connection, [command.thread_key for command in batch if _shows_tickets(command)])
     next_tasks = _load_next_tasks(
         connection,
         [
             command.thread_key
             for command in batch
             if isinstance(command, _MAY_END_A_RUN)
-            and (opened := found.get(command.thread_key)) is not None
-            and opened.enqueued_count
+            and (known := found.get(command.thread_key)) is not None
+            and known.enqueued_count
         ],
     )
     named_tasks = _load_pairs(connection, _TASKS, _named(batch, _task_named), "task_id", task_of)

@@ -26,7 +26,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Lease(_message.Message):
-    """The right to act for a run, as AcquireRun gave it."""
+    """The right to act for a run, as AcquireRun gave it. It holds while the run is RUNNING under this epoch: past its time, a lease
+    is good until the server has recovered it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -69,7 +71,9 @@ Global___RunRunning: _TypeAlias = RunRunning  # noqa: Y015
 
 @_typing.final
 class RunAwaiting(_message.Message):
-    """The run waits for answers. The lease ends with this commit."""
+    """The run waits for answers. The lease ends with this commit. When the task's cancellation was asked for, the run ends
+    CANCELED instead, and no ticket is opened.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -101,7 +105,9 @@ class RunEnded(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     cause: _run_pb2.RunEndCause.ValueType
-    """Why: SUCCEEDED, FAILED or CANCELED. The task becomes COMPLETED, FAILED or CANCELED."""
+    """Why: SUCCEEDED, FAILED, or CANCELED once the task's cancellation was asked for. The task becomes COMPLETED, FAILED or
+    CANCELED.
+    """
     @_builtins.property
     def result(self) -> _payload_pb2.Payload:
         """The result of a run that SUCCEEDED. Optional."""

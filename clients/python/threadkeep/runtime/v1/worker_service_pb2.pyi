@@ -275,7 +275,7 @@ class ReleaseRunResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run, queued again."""
+        """The run: QUEUED again, or ENDED."""
 
     @_builtins.property
     def receipt(self) -> _commit_pb2.CommitReceipt:

@@ -77,7 +77,8 @@ class WorkerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseRun(self, request, context):
-        """Gives a lease back: the run is queued again and spends no budget. RUN_NOT_FOUND, LEASE_LOST.
+        """Gives a lease back: the run is queued again and spends no budget. When the task's cancellation was asked for, the run
+        ends CANCELED instead. RUN_NOT_FOUND, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,9 @@ class WorkerServiceStub:
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]
     """Renews a lease, and tells whether cancellation was asked for. Safe to repeat. RUN_NOT_FOUND, LEASE_LOST."""
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ReleaseRunRequest, _worker_service_pb2.ReleaseRunResponse]
-    """Gives a lease back: the run is queued again and spends no budget. RUN_NOT_FOUND, LEASE_LOST."""
+    """Gives a lease back: the run is queued again and spends no budget. When the task's cancellation was asked for, the run
+    ends CANCELED instead. RUN_NOT_FOUND, LEASE_LOST.
+    """
     PublishLive: _grpc.StreamUnaryMultiCallable[_worker_service_pb2.PublishLiveRequest, _worker_service_pb2.PublishLiveResponse]
     """Shows live observations to subscribers. Nothing is stored. LEASE_LOST ends the stream."""
 
@@ -56,7 +58,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Heartbeat: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Renews a lease, and tells whether cancellation was asked for. Safe to repeat. RUN_NOT_FOUND, LEASE_LOST."""
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ReleaseRunRequest, _worker_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
-    """Gives a lease back: the run is queued again and spends no budget. RUN_NOT_FOUND, LEASE_LOST."""
+    """Gives a lease back: the run is queued again and spends no budget. When the task's cancellation was asked for, the run
+    ends CANCELED instead. RUN_NOT_FOUND, LEASE_LOST.
+    """
     PublishLive: _aio.StreamUnaryMultiCallable[_worker_service_pb2.PublishLiveRequest, _worker_service_pb2.PublishLiveResponse]  # type: ignore[assignment]
     """Shows live observations to subscribers. Nothing is stored. LEASE_LOST ends the stream."""
 
@@ -87,7 +91,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_service_pb2.ReleaseRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.ReleaseRunResponse, _abc.Awaitable[_worker_service_pb2.ReleaseRunResponse]]:
-        """Gives a lease back: the run is queued again and spends no budget. RUN_NOT_FOUND, LEASE_LOST."""
+        """Gives a lease back: the run is queued again and spends no budget. When the task's cancellation was asked for, the run
+        ends CANCELED instead. RUN_NOT_FOUND, LEASE_LOST.
+        """
 
     @_abc_1.abstractmethod
     def PublishLive(

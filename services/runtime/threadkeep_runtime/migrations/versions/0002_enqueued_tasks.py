@@ -1,5 +1,7 @@
 """Tasks that wait for their session, and which commit recorded a checkpoint's values and writes."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -14,7 +16,7 @@ def upgrade() -> None:
     op.add_column("threads", sa.Column("enqueued_count", sa.BigInteger, nullable=False, server_default=sa.text("0")))
     op.add_column("checkpoint_blobs", sa.Column("commit_sequence", sa.BigInteger))
     op.add_column("checkpoint_writes", sa.Column("commit_sequence", sa.BigInteger))
-    columns = ["thread_key", sa.text("priority DESC"), "first_event_sequence"]
+    columns: list[Any] = ["thread_key", sa.text("priority DESC"), "first_event_sequence"]
     if op.get_bind().dialect.name == "postgresql":
         with op.get_context().autocommit_block():
             op.create_index(
