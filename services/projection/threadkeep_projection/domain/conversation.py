@@ -146,7 +146,7 @@ def rolled_back(
 ) -> list[Message]:
     """The conversation after a rollback: what the head that stays holds, then the open tasks' inputs that it lacks.
 
-    Whatever else there was is forgotten: a rebuild finds no trace of it. `introduction` is for messages that nobody knew.
+    Whatever else there was is forgotten: a rebuild finds no trace of it. Messages that nobody knew get `introduction`.
     """
     left: list[Message] = []
     for message_id, content in channel:
