@@ -16,7 +16,7 @@ from threadkeep_runtime.domain.checkpoints import CheckpointIndex, CheckpointPut
 from threadkeep_runtime.domain.commit import Decision, View
 from threadkeep_runtime.domain.decide import decide
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
-from threadkeep_runtime.domain.values import Answer, Event, Lease, LeaseRef, Run, Task, Thread, Ticket
+from threadkeep_runtime.domain.values import Answer, Event, Lease, LeaseRef, RetryPolicy, Run, Task, Thread, Ticket
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = "0" * 64
@@ -63,7 +63,7 @@ class OneThread:
             "queue": "default",
             "priority": 0,
             "metadata": {},
-            "max_attempts": 3,
+            "retry": RetryPolicy(more.pop("max_attempts", 3)),
         }
         return self.do(commands.SubmitTask(**self.base(), **{**fields, **more}))
 
@@ -256,7 +256,15 @@ class OneThread:
                 continue
             its_run = self.runs[task.run_id]
             assert (task.state in TERMINAL_TASK_STATES) == (its_run.state == "ENDED")
-            assert task.crash_count == its_run.crash_count <= task.max_attempts
+            its_runs = [one for one in self.runs.values() if one.task_id == task.task_id]
+            assert [one.attempt for one in its_runs] == list(range(1, task.attempt + 1))
+            assert all(one.cause == "FAILED" for one in its_runs[:-1])
+            assert [one.parent_run_id for one in its_runs] == [None, *(one.run_id for one in its_runs[:-1])]
+            assert task.crash_count == sum(one.crash_count for one in its_runs)
+            # R7: crashes and failures share one budget, and whoever still works has some of it left.
+            assert task.spent <= task.retry.max_attempts
+            if task.state not in TERMINAL_TASK_STATES and task.cancel_request_time is None:
+                assert task.spent < task.retry.max_attempts
             if its_run.state == "AWAITING":
                 assert task.state in ("INPUT_REQUIRED", "AUTH_REQUIRED")
                 assert task.open_ticket_ids == waits

@@ -125,7 +125,14 @@ tasks = sa.Table(
     sa.Column("queue", Key(), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("metadata", JsonText(), nullable=False),
+    # The retry policy.
     sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("initial_backoff_seconds", sa.Double, nullable=False, server_default=sa.text("1")),
+    sa.Column("max_backoff_seconds", sa.Double, nullable=False, server_default=sa.text("60")),
+    sa.Column("multiplier", sa.Double, nullable=False, server_default=sa.text("2")),
+    sa.Column("retryable_codes", JsonText(), nullable=False, server_default=sa.text("'[]'")),
+    # How many runs it had.
+    sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
     # The latest run; '' while the task is enqueued.
     sa.Column("run_id", Key(), nullable=False),
     sa.Column("crash_count", sa.Integer, nullable=False),
@@ -134,7 +141,7 @@ tasks = sa.Table(
     sa.Column("cancel_reason", JsonText()),
     # A serialized Payload message.
     sa.Column("result", Bytes()),
-    # {"code": text, "message": text}
+    # {"code": text, "message": text, "retryable": boolean}
     sa.Column("failure", JsonText()),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Column("update_time", UtcTimestamp(), nullable=False),
@@ -169,12 +176,16 @@ runs = sa.Table(
     sa.Column("agent_name", Key(), nullable=False),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("cause", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
+    sa.Column("parent_run_id", Key()),
+    # No worker gets it earlier; NULL: at once.
+    sa.Column("due_time", UtcTimestamp()),
     # Epoch of the latest lease: only grows.
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("crash_count", sa.Integer, nullable=False),
     sa.Column("worker_id", Key(), nullable=False),
     sa.Column("last_checkpoint_id", Key()),
-    # {"code": text, "message": text}
+    # {"code": text, "message": text, "retryable": boolean}
     sa.Column("failure", JsonText()),
     sa.Column("queue", Key(), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),

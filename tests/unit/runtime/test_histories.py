@@ -77,7 +77,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(
         index=st.integers(0, 5),
-        what=st.sampled_from(["running", "ask", "ask_login", "succeed", "fail", "cancel", "nothing"]),
+        what=st.sampled_from(["running", "ask", "ask_login", "succeed", "fail", "fail_for_now", "cancel", "nothing"]),
         with_checkpoint=st.booleans(),
     )
     def work(self, index: int, what: str, with_checkpoint: bool) -> None:
@@ -88,6 +88,7 @@ class Histories(RuleBasedStateMachine):
             "ask_login": commands.Awaiting((draft(self.name(), kind="AUTH"),)),
             "succeed": Ended("SUCCEEDED"),
             "fail": Ended("FAILED", failure=Failure("code", "text")),
+            "fail_for_now": Ended("FAILED", failure=Failure("code", "text", retryable=True)),
             "cancel": Ended("CANCELED"),
             "nothing": None,
         }[what]

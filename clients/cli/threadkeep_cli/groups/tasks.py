@@ -67,7 +67,9 @@ def submit(
     queue: Annotated[str | None, typer.Option("--queue", help="The queue that workers take it from.")] = None,
     priority: Annotated[int, typer.Option("--priority", help="Higher goes first.")] = 0,
     metadata: Metadata = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, help="Leases before it fails.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, help="Crashes and retryable failures before it fails.")
+    ] = None,
     if_busy: Annotated[
         IfBusy, typer.Option("--if-busy", help="What happens if the session has an open run.")
     ] = IfBusy.REJECT,

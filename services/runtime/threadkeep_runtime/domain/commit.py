@@ -228,7 +228,8 @@ class CommitDraft:
         task, run = self.task, self.run
         yield
         self._keep()
-        self.task, self.run = task, run
+        self.task = None if task is None else self._tasks[task.task_id].after
+        self.run = None if run is None else self._runs[run.run_id].after
 
     def _know(self, task: Task | None, run: Run | None) -> None:
         if task is not None:

@@ -55,7 +55,7 @@ def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
         queue=command.queue,
         priority=command.priority,
         metadata=command.metadata,
-        max_attempts=command.max_attempts,
+        retry=command.retry,
         run_id=None if waits else command.run_id,
         create_time=view.now,
         update_time=view.now,
@@ -128,10 +128,14 @@ def cancel_task(view: View, command: CancelTask, new_id: NewId) -> Decision:
     return commit.finish()
 
 
-def open_run(commit: CommitDraft, run_id: str, reason: str) -> None:
-    """Opens a run of the task at hand, which has none open. `reason` goes into the event."""
+def open_run(commit: CommitDraft, run_id: str, reason: str, *, after: Run | None = None, wait: float = 0.0) -> None:
+    """Opens a run of the task at hand, which has none open. `reason` goes into the event.
+
+    `after` is the attempt before: the new one goes on from its last checkpoint, in `wait` seconds at the earliest.
+    """
     task = commit.task
     assert task is not None
+    now = commit.thread.last_activity_time
     run = Run(
         thread_key=task.thread_key,
         run_id=run_id,
@@ -140,13 +144,16 @@ def open_run(commit: CommitDraft, run_id: str, reason: str) -> None:
         task_id=task.task_id,
         agent_name=task.agent_name,
         state="QUEUED",
+        attempt=task.attempt + 1,
+        parent_run_id=None if after is None else after.run_id,
+        due_time=now + timedelta(seconds=wait) if wait > 0 else None,
+        last_checkpoint_id=None if after is None else after.last_checkpoint_id,
         queue=task.queue,
         priority=task.priority,
-        create_time=commit.thread.last_activity_time,
+        create_time=now,
         first_event_sequence=commit.next_event_sequence,
     )
-    if task.run_id != run_id:
-        task = commit.set_task(run_id=run_id)
+    task = commit.set_task(run_id=run_id, attempt=task.attempt + 1)
     commit.turn_to(task, run)
     commit.set_thread(run_count=commit.thread.run_count + 1, active_run_id=run_id, latest_run_id=run_id)
     emit_run(commit, "queued", {"reason": reason, "run": run_json(run)})
@@ -160,11 +167,42 @@ def end_run(
     failure: Failure | None = None,
     opens_next: bool = True,
 ) -> None:
-    """Ends the open run and its task: open tickets close, the lease goes, and both terminal events are in this commit.
+    """Ends the open run and its task: both terminal events are in this commit.
 
     The run's events end with `run.ended`, the task's with its own terminal event: a feed of either stops there. The
     enqueued task whose turn it is gets its run in the same commit.
     """
+    _close_run(commit, cause, failure)
+    end_task(commit, TASK_STATE_OF_CAUSE[cause], result=result, failure=failure)
+    commit.set_thread(active_run_id=None)
+    following = commit.next_task
+    if opens_next and following is not None:
+        with commit.aside():
+            commit.turn_to(following, None)
+            commit.set_thread(enqueued_count=commit.thread.enqueued_count - 1)
+            open_run(commit, commit.new_id(), "dequeued")
+
+
+def fail_run(commit: CommitDraft, failure: Failure, jitter: float) -> None:
+    """Ends the open run FAILED. If the failure is retryable and the budget not spent, the task's next run opens (R7).
+
+    A task whose cancellation was asked for is not tried again.
+    """
+    run, task = commit.run, commit.task
+    assert run is not None
+    assert task is not None
+    again = task.retry.retries(failure) and task.spent + 1 < task.retry.max_attempts
+    if not again or task.cancel_request_time is not None:
+        end_run(commit, "FAILED", failure=failure)
+        return
+    _close_run(commit, "FAILED", failure)
+    wait = task.retry.backoff_seconds(task.attempt, jitter)
+    with commit.aside():
+        open_run(commit, commit.new_id(), "retried", after=run, wait=wait)
+
+
+def _close_run(commit: CommitDraft, cause: str, failure: Failure | None) -> None:
+    """Ends the open run, not its task: open tickets close, the lease goes."""
     for ticket in commit.open_tickets:
         commit.close_ticket(ticket, "CLOSED")
         emit_run_as(commit, "ticket.closed", {"ticket_id": ticket.ticket_id}, END_USER)
@@ -180,14 +218,6 @@ def end_run(
     if failure is not None:
         ended["failure"] = failure_json(failure)
     emit_run(commit, "ended", ended)
-    end_task(commit, TASK_STATE_OF_CAUSE[cause], result=result, failure=failure)
-    commit.set_thread(active_run_id=None)
-    following = commit.next_task
-    if opens_next and following is not None:
-        with commit.aside():
-            commit.turn_to(following, None)
-            commit.set_thread(enqueued_count=commit.thread.enqueued_count - 1)
-            open_run(commit, commit.new_id(), "dequeued")
 
 
 def end_task(commit: CommitDraft, state: str, *, result: Payload | None = None, failure: Failure | None = None) -> None:

@@ -61,6 +61,7 @@ _OWNED = ("title", "agent_name", "metadata", "settings", "revision", "update_tim
 _TASK_CHANGES = (
     "state",
     "run_id",
+    "attempt",
     "crash_count",
     "open_ticket_ids",
     "cancel_request_time",

@@ -141,9 +141,9 @@ class Event(_message.Message):
     `threadkeep.task.submitted` {task: its input messages have their ids, a payload's data is left out}, `.task.working`,
     `.task.input_required` {ticket_ids}, `.task.auth_required` {ticket_ids}, `.task.completed`, `.task.failed` {failure},
     `.task.cancel_requested` {reason}, `.task.canceled`: they name the task, not the run;
-    `threadkeep.run.queued` {reason: `submitted`, `dequeued`, `lease_expired`, `released` or `answered`; run}, `.run.leased`
-    {epoch, worker_id}, `.run.released`, `.run.lease_expired` {epoch}, `.run.awaiting` {ticket_ids}, `.run.ended` {cause,
-    failure};
+    `threadkeep.run.queued` {reason: `submitted`, `dequeued`, `retried`, `lease_expired`, `released` or `answered`; run},
+    `.run.leased` {epoch, worker_id}, `.run.released`, `.run.lease_expired` {epoch}, `.run.awaiting` {ticket_ids}, `.run.ended`
+    {cause, failure};
     `threadkeep.ticket.opened` {ticket_id, ticket}, `.ticket.resolved`, `.ticket.expired`, `.ticket.closed` {ticket_id};
     `threadkeep.checkpoint.saved` {checkpoint_ns, checkpoint_id, parent_checkpoint_id, channels: names of the new values},
     `.checkpoint.deleted` {}, `.checkpoint.rolled_back` {root_checkpoint_id: the head of the root namespace that stays, or
