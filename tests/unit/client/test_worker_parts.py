@@ -6,9 +6,9 @@ from typing import Any, TypedDict
 
 import pytest
 from google.protobuf import json_format
+from langchain_core.exceptions import ModelRateLimitError
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
-from langchain_core.exceptions import ModelRateLimitError
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, StateGraph
 
