@@ -14,7 +14,7 @@ import pytest
 from tests.support.suite import Suite
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._async_parts import PARTS
-from threadkeep.config.v1 import config_service_pb2, entity_pb2
+from threadkeep.config.v1 import entity_pb2, watch_pb2
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, task_pb2, ticket_pb2
 
 pytestmark = pytest.mark.suite(backends=["sqlite", "postgres"], topologies=["embedded", "split"])
@@ -122,7 +122,7 @@ async def _config(call: Both, tmp_path: Path) -> None:
     assert [one.path for one in applied.problems] == ["agents/bad.yaml"]
     with pytest.raises(errors.FileManaged):
         await call("config.delete", "agent", "filed")
-    only = config_service_pb2.WatchFilter(filter_id="f", types=[entity_pb2.ENTITY_TYPE_AGENT], names=["echo"])
+    only = watch_pb2.WatchFilter(filter_id="f", types=[entity_pb2.ENTITY_TYPE_AGENT], names=["echo"])
     since = {"after_revision": first.entity.revision - 1}
     frames = await call.first("config.watch", lambda items: len(_changes(items)) >= 3, [only], **since)
     assert _changes(frames) == ["one", "two", "one"]

@@ -6,12 +6,12 @@ from typing import Any
 
 import grpc
 
-from tests.support.calls import Metadata, scope_of
+from tests.support.calls import ErrorDetails, Metadata, error_details, scope_of
 from tests.support.descriptors import fresh_id
 from tests.support.suite import migrate_one
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.config.v1 import config_service_pb2 as pb
-from threadkeep.config.v1 import config_service_pb2_grpc, entity_pb2
+from threadkeep.config.v1 import config_service_pb2_grpc, entity_pb2, set_pb2, watch_pb2
 
 SECONDS = 30.0
 
@@ -140,14 +140,14 @@ class Caller:
     async def apply(self, files: Mapping[str, str | bytes], **more: Any) -> pb.ApplySetResponse:
         """Applies a set of files, path to content."""
         sent = [
-            pb.SetFile(path=path, content=content.encode() if isinstance(content, str) else content)
+            set_pb2.SetFile(path=path, content=content.encode() if isinstance(content, str) else content)
             for path, content in files.items()
         ]
         request = pb.ApplySetRequest(request_id=fresh_id(), files=sent, **more)
         return await self.stub.ApplySet(request, metadata=self.metadata, timeout=SECONDS)
 
     def watch(
-        self, filters: Sequence[pb.WatchFilter] = (), after: int | None = None, metadata: Metadata | None = None
+        self, filters: Sequence[watch_pb2.WatchFilter] = (), after: int | None = None, metadata: Metadata | None = None
     ) -> "Watch":
         """Opens a watch."""
         request = pb.WatchRequest(filters=filters, after_revision=after)
@@ -171,17 +171,17 @@ class Watch:
         self.revision = frame.revision
         return frame
 
-    async def changes(self, count: int) -> list[pb.EntityChange]:
+    async def changes(self, count: int) -> list[watch_pb2.EntityChange]:
         """Reads until there are this many changes, past marks."""
-        found: list[pb.EntityChange] = []
+        found: list[watch_pb2.EntityChange] = []
         while len(found) < count:
             found.extend((await self.frame()).changes.changes)
         assert len(found) == count, found
         return found
 
-    async def snapshot(self) -> list[pb.EntityChange]:
+    async def snapshot(self) -> list[watch_pb2.EntityChange]:
         """Reads the snapshot, up to its mark."""
-        found: list[pb.EntityChange] = []
+        found: list[watch_pb2.EntityChange] = []
         while True:
             frame = await self.frame()
             if frame.HasField("synced"):
@@ -198,6 +198,10 @@ class Watch:
         except grpc.aio.AioRpcError as error:
             return error
         raise AssertionError("the watch ended without an error")
+
+    async def refused(self) -> ErrorDetails:
+        """The details of the error that it ends with."""
+        return error_details(await self.end())
 
     def cancel(self) -> None:
         """Leaves."""

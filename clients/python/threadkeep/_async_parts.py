@@ -9,14 +9,27 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from threadkeep import _content
-from threadkeep._api import artifacts, config, events, info, projection, runs, sessions, tasks, threads, tickets, worker
+from threadkeep._api import (
+    artifacts,
+    config,
+    events,
+    info,
+    projection,
+    runs,
+    sessions,
+    store,
+    tasks,
+    threads,
+    tickets,
+    worker,
+)
 from threadkeep._rpc.aio_transport import AioTransport
 from threadkeep._rpc.context import CallContext, CallOptions
 from threadkeep._rpc.method import Call, Feed, PagedCall
 from threadkeep._rpc.subscriptions import AsyncSubscription
 from threadkeep.artifacts.v1.artifact_pb2 import ArtifactVersion
 from threadkeep.errors import WaitTimeout
-from threadkeep.runtime.v1 import commit_pb2, event_pb2, task_pb2, worker_service_pb2
+from threadkeep.runtime.v1 import commit_pb2, event_pb2, store_pb2, task_pb2, worker_service_pb2
 
 A = ParamSpec("A")
 T = TypeVar("T")
@@ -133,6 +146,41 @@ class Checkpoints(Part):
             async for frame in frames:
                 for checkpoint in frame.checkpoints:
                     yield checkpoint
+        finally:
+            await frames.aclose()  # type: ignore[attr-defined]
+
+
+class Store(Part):
+    """Memory across threads. Embeddings are made by the caller; `threadkeep.langgraph.ThreadkeepStore` makes them."""
+
+    put = _unary(store.put)
+    delete = _unary(store.delete)
+    get = _unary(store.get)
+    batch = _unary(store.batch)
+
+    def search(self, namespace_prefix: Iterable[str] = (), **wanted: Any) -> AsyncIterator[Any]:
+        """StoreItems; what can be wanted is said by `threadkeep._api.store.to_search`."""
+        return self._search(store.to_search(tuple(namespace_prefix), **wanted))
+
+    def list_namespaces(self, **wanted: Any) -> AsyncIterator[tuple[str, ...]]:
+        """Namespaces, sorted; what can be wanted is said by `threadkeep._api.store.to_namespace_list`."""
+        return self._list_namespaces(store.to_namespace_list(**wanted))
+
+    async def _search(self, search: store_pb2.ItemSearch) -> AsyncIterator[store_pb2.StoreItem]:
+        frames = self._transport.listed(store.search(search), self._context, self._options)
+        try:
+            async for frame in frames:
+                for item in frame.items:
+                    yield item
+        finally:
+            await frames.aclose()  # type: ignore[attr-defined]
+
+    async def _list_namespaces(self, wanted: store_pb2.NamespaceList) -> AsyncIterator[tuple[str, ...]]:
+        frames = self._transport.listed(store.list_namespaces(wanted), self._context, self._options)
+        try:
+            async for frame in frames:
+                for namespace in frame.namespaces:
+                    yield tuple(namespace.labels)
         finally:
             await frames.aclose()  # type: ignore[attr-defined]
 
@@ -294,6 +342,7 @@ PARTS: Mapping[str, type[Part]] = {
     "tickets": Tickets,
     "threads": Threads,
     "checkpoints": Checkpoints,
+    "store": Store,
     "events": Events,
     "worker": WorkerCalls,
     "config": Config,

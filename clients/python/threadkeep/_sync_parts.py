@@ -9,14 +9,27 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from threadkeep import _content
-from threadkeep._api import artifacts, config, events, info, projection, runs, sessions, tasks, threads, tickets, worker
+from threadkeep._api import (
+    artifacts,
+    config,
+    events,
+    info,
+    projection,
+    runs,
+    sessions,
+    store,
+    tasks,
+    threads,
+    tickets,
+    worker,
+)
 from threadkeep._rpc.context import CallContext, CallOptions
 from threadkeep._rpc.method import Call, Feed, PagedCall
 from threadkeep._rpc.subscriptions import Subscription
 from threadkeep._rpc.transport import Transport
 from threadkeep.artifacts.v1.artifact_pb2 import ArtifactVersion
 from threadkeep.errors import WaitTimeout
-from threadkeep.runtime.v1 import commit_pb2, event_pb2, task_pb2, worker_service_pb2
+from threadkeep.runtime.v1 import commit_pb2, event_pb2, store_pb2, task_pb2, worker_service_pb2
 
 A = ParamSpec("A")
 T = TypeVar("T")
@@ -129,6 +142,32 @@ class Checkpoints(Part):
         """CheckpointTuples, newest first; the filters are those of `threadkeep._api.threads.list`."""
         for frame in self._transport.listed(threads.list(**filters), self._context, self._options):
             yield from frame.checkpoints
+
+
+class Store(Part):
+    """Memory across threads. Embeddings are made by the caller; `threadkeep.langgraph.ThreadkeepStore` makes them."""
+
+    put = _unary(store.put)
+    delete = _unary(store.delete)
+    get = _unary(store.get)
+    batch = _unary(store.batch)
+
+    def search(self, namespace_prefix: Iterable[str] = (), **wanted: Any) -> Iterator[Any]:
+        """StoreItems; what can be wanted is said by `threadkeep._api.store.to_search`."""
+        yield from self._search(store.to_search(tuple(namespace_prefix), **wanted))
+
+    def list_namespaces(self, **wanted: Any) -> Iterator[tuple[str, ...]]:
+        """Namespaces, sorted; what can be wanted is said by `threadkeep._api.store.to_namespace_list`."""
+        yield from self._list_namespaces(store.to_namespace_list(**wanted))
+
+    def _search(self, search: store_pb2.ItemSearch) -> Iterator[store_pb2.StoreItem]:
+        for frame in self._transport.listed(store.search(search), self._context, self._options):
+            yield from frame.items
+
+    def _list_namespaces(self, wanted: store_pb2.NamespaceList) -> Iterator[tuple[str, ...]]:
+        for frame in self._transport.listed(store.list_namespaces(wanted), self._context, self._options):
+            for namespace in frame.namespaces:
+                yield tuple(namespace.labels)
 
 
 class Events(Part):
@@ -283,6 +322,7 @@ PARTS: Mapping[str, type[Part]] = {
     "tickets": Tickets,
     "threads": Threads,
     "checkpoints": Checkpoints,
+    "store": Store,
     "events": Events,
     "worker": WorkerCalls,
     "config": Config,

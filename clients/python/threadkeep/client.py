@@ -81,6 +81,7 @@ class Client(_Base):
     tickets: _sync_parts.Tickets
     threads: _sync_parts.Threads
     checkpoints: _sync_parts.Checkpoints
+    store: _sync_parts.Store
     events: _sync_parts.Events
     worker: _sync_parts.WorkerCalls
     config: _sync_parts.Config
@@ -138,6 +139,7 @@ class AsyncClient(_Base):
     tickets: _async_parts.Tickets
     threads: _async_parts.Threads
     checkpoints: _async_parts.Checkpoints
+    store: _async_parts.Store
     events: _async_parts.Events
     worker: _async_parts.WorkerCalls
     config: _async_parts.Config

@@ -176,6 +176,7 @@ class _Serving:
         "_interceptor",
         "_method",
         "_numbers",
+        "_repeated",
         "_rule",
         "_span",
         "_started",
@@ -200,7 +201,9 @@ class _Serving:
         self._using: Any = None
         self.forced = False
         """True if the host ended the stream."""
-        metadata = dict(context.invocation_metadata() or ())
+        pairs = context.invocation_metadata() or ()
+        metadata = dict(pairs)
+        self._repeated = None if len(metadata) == len(pairs) else _repeated_identity(pairs)
         self._span, trace_context = self._tracing.start(method, metadata)
         remaining = context.time_remaining()
         self.call = Call(
@@ -225,6 +228,8 @@ class _Serving:
                 if interceptor.open_calls > interceptor.max_concurrent_rpcs:
                     most = interceptor.max_concurrent_rpcs
                     raise errors.LimitExceeded("max_concurrent_rpcs", most, interceptor.open_calls, CROWDED)
+                if self._repeated is not None:
+                    raise errors.FieldInvalid(self._repeated, "is given once")
                 _identify(self.call, self._rule)
         except Exception as error:
             await self.__aexit__(type(error), error, None)
@@ -277,6 +282,12 @@ class _Serving:
             return "CANCELLED", None
         answer = _answer(error)
         return code_of(answer), answer
+
+
+def _repeated_identity(pairs: Any) -> str | None:
+    """The name of the scope or the grant if a call gives it twice: which one is meant is not ours to guess."""
+    names = [name for name, _ in pairs]
+    return next((name for name in (SCOPE_HEADER, GRANT_HEADER) if names.count(name) > 1), None)
 
 
 def _identify(call: Call, rule: MethodRule) -> None:

@@ -16,7 +16,10 @@ from threadkeep_chassis.errors import Internal, ThreadkeepError
 DOMAIN = "threadkeep"
 MAX_VIOLATIONS = 16
 MAX_TEXT = 1024
-"""Details travel in trailing metadata, whose size clients bound; longer texts are cut."""
+MAX_MESSAGE_BYTES = 768
+MAX_DETAIL_BYTES = 3072
+"""Details travel in trailing metadata: gRPC clients refuse more than 8 KiB of it, and then see no error of ours at all.
+The message goes there twice, once with three bytes for each byte that is not ASCII; longer texts are cut."""
 
 
 def to_status(error: BaseException, trace_id: str = "") -> status_pb2.Status:
@@ -27,30 +30,37 @@ def to_status(error: BaseException, trace_id: str = "") -> status_pb2.Status:
         )
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
     for key, value in error.metadata.items():
-        info.metadata[key] = value[:MAX_TEXT]
+        info.metadata[key] = _cut(value, MAX_TEXT)
     details = [info]
     if error.violations:
-        details.append(
-            error_details_pb2.BadRequest(
-                field_violations=[
-                    error_details_pb2.BadRequest.FieldViolation(field=path[:MAX_TEXT], description=rule[:MAX_TEXT])
-                    for path, rule in error.violations[:MAX_VIOLATIONS]
-                ]
-            )
-        )
+        bad_request = error_details_pb2.BadRequest()
+        room = MAX_DETAIL_BYTES - info.ByteSize()
+        for path, rule in error.violations[:MAX_VIOLATIONS]:
+            violation = error_details_pb2.BadRequest.FieldViolation(field=_cut(path, 512), description=_cut(rule, 512))
+            room -= violation.ByteSize()
+            if room < 0 and bad_request.field_violations:
+                break
+            bad_request.field_violations.append(violation)
+        details.append(bad_request)
     if error.retry_after is not None:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(int(error.retry_after * 1000))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     if error.resource is not None:
         kind, name = error.resource
-        details.append(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name[:MAX_TEXT]))
-    status = status_pb2.Status(code=code_pb2.Code.Value(error.code), message=error.message[: 2 * MAX_TEXT])
+        details.append(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=_cut(name, MAX_TEXT)))
+    status = status_pb2.Status(code=code_pb2.Code.Value(error.code), message=_cut(error.message, MAX_MESSAGE_BYTES))
     for detail in details:
         packed = any_pb2.Any()
         packed.Pack(detail)
         status.details.append(packed)
     return status
+
+
+def _cut(text: str, size: int) -> str:
+    """The text, or as many of its first characters as fit into `size` bytes of UTF-8."""
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= size else encoded[:size].decode("utf-8", "ignore")
 
 
 def code_of(error: BaseException) -> str:

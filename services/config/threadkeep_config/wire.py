@@ -39,6 +39,8 @@ def schema_fault(schema: Mapping[str, Any]) -> str | None:
         draft.check_schema(schema)
     except exceptions.SchemaError as error:
         return f"{error.json_path} breaks `{error.validator}`"
+    except RecursionError:
+        return "is nested too deep"
     return None
 
 

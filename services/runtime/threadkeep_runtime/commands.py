@@ -141,12 +141,14 @@ class Commands:
             return found
         if found is None:
             raise TicketNotFound()
-        # What the answer must match never changes, so it is held against that here, not under the thread's lock.
+        # What the answer must match never changes, so it is held against that here, not under the thread's lock; and
+        # beside the loop, which has other calls to serve meanwhile.
+        problem = await asyncio.to_thread(self._check_answer, found, answer)
         command = commands.ResolveTicket(
             **_to(origin, found.session_id),
             ticket_id=ticket_id,
             answer=answer,
-            problem=self._check_answer(found, answer),
+            problem=problem,
         )
         return await self._submit(origin, command, render)
 

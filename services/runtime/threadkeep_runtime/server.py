@@ -12,6 +12,7 @@ from threadkeep.runtime.v1 import (
     event_service_pb2_grpc,
     run_service_pb2_grpc,
     session_service_pb2_grpc,
+    store_service_pb2_grpc,
     task_service_pb2_grpc,
     thread_service_pb2_grpc,
     ticket_service_pb2_grpc,
@@ -33,6 +34,7 @@ from threadkeep_runtime.commands import Commands
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.recovery import Recovery
+from threadkeep_runtime.loops.sweeping import sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
 from threadkeep_runtime.service.answers import check_answer
@@ -42,6 +44,7 @@ from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
 from threadkeep_runtime.service.session_service import SessionServicer
+from threadkeep_runtime.service.store_service import StoreServicer
 from threadkeep_runtime.service.task_service import TaskServicer
 from threadkeep_runtime.service.thread_service import ThreadServicer
 from threadkeep_runtime.service.ticket_service import TicketServicer
@@ -53,7 +56,7 @@ MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
 PURGE_SECONDS = 600.0
 
-_SERVICES = ("Checkpoint", "Event", "Run", "Session", "Task", "Thread", "Ticket", "Worker")
+_SERVICES = ("Checkpoint", "Event", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
@@ -65,13 +68,14 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
     closing: list[Callable[[], Awaitable[None]]] = []
     checkpoints, events, worker = CheckpointServicer(), EventServicer(), WorkerServicer()
     runs, sessions, tasks = RunServicer(), SessionServicer(), TaskServicer()
-    threads, tickets = ThreadServicer(), TicketServicer()
+    store, threads, tickets = StoreServicer(), ThreadServicer(), TicketServicer()
 
     def register(server: grpc.aio.Server) -> None:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
         event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
         session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
         task_service_pb2_grpc.add_TaskServiceServicer_to_server(tasks, server)
         thread_service_pb2_grpc.add_ThreadServiceServicer_to_server(threads, server)
         ticket_service_pb2_grpc.add_TicketServiceServicer_to_server(tickets, server)
@@ -130,7 +134,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         pager = Pager(secret, max_size=limits["max_page_size"])
         commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
-        for servicer in (checkpoints, runs, sessions, tasks, threads, tickets, worker):
+        for servicer in (checkpoints, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
         events.feeds, events.pager = feeds, pager
         worker.database, worker.feeds = database, feeds
@@ -139,6 +143,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
+        loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
         await loops.start()
 
     async def stop() -> None:
@@ -154,5 +159,5 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         stop=stop,
         backend=url.backend,
         limits=limits,
-        capabilities=["langgraph.checkpoints"],
+        capabilities=["langgraph.checkpoints", "langgraph.store"],
     )

@@ -12,6 +12,9 @@ LIMITS = (
     Limit("max_event_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the event."),
     Limit("max_task_input_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the input."),
     Limit("max_ticket_bytes", 1024 * 1024, "Store the content as an artifact and name it in the prompt."),
+    Limit("max_store_value_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the item."),
+    Limit("max_store_batch_bytes", 8 * 1024 * 1024, "Send the searches alone, or with smaller limits."),
+    Limit("max_store_ranked_items", 10_000, "Ask for fewer of the nearest items."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
     Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
@@ -32,6 +35,9 @@ class RuntimeSettings(ServerSettings):
     max_attempts: int = Field(3, ge=1, description="Leases of a run that may crash, if the task says nothing.")
     recovery_interval_seconds: float = Field(
         1.0, gt=0, description="How often expired leases, over-long cancellations and passed deadlines are looked for."
+    )
+    store_sweep_interval_seconds: float = Field(
+        60.0, gt=0, description="How often expired memory items are deleted; they are gone for readers at once."
     )
     max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
     max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")

@@ -341,6 +341,36 @@ scopes = sa.Table(
     sa.Column("scope", Bytes(), nullable=False),
 )
 
+# Memory across threads (R21). A namespace's labels each end with U+0001, so that it sorts and begins label by label.
+store_items = sa.Table(
+    "store_items",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("namespace", Key(), primary_key=True),
+    sa.Column("key", Key(), primary_key=True),
+    # A JSON object, the bytes as they were put.
+    sa.Column("value", Bytes(), nullable=False),
+    # Place in the order of the scope's puts.
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("update_time", UtcTimestamp(), nullable=False),
+    sa.Column("expire_time", UtcTimestamp()),
+    sa.Column("ttl_microseconds", sa.BigInteger),
+    # 32-bit floats, little-endian: vectors of `dimensions` components, one behind the other.
+    sa.Column("vectors", Bytes()),
+    sa.Column("dimensions", sa.Integer),
+    sa.UniqueConstraint("scope_key", "sequence"),
+)
+partial_index("store_items_expiring", store_items.c.expire_time, where=store_items.c.expire_time.is_not(None))
+
+# How many puts a scope has seen. A put locks the row first.
+store_counters = sa.Table(
+    "store_counters",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+
 # LangGraph's tables, in the layout of its PostgreSQL saver; columns of ours come last and may be NULL. Ids sort by code
 # point, as in every other table. A stock saver works on them, with threads.thread_key as thread_id. Its indexes on
 # thread_id alone are left out: the primary keys begin with it.

@@ -9,10 +9,10 @@ from tests.support.calls import refused
 from tests.support.config import AGENT, PROVIDER, TOOL, Caller, agent, provider, tool
 from tests.support.descriptors import fresh_id
 from threadkeep.config.v1 import config_service_pb2 as pb
-from threadkeep.config.v1 import entity_pb2
+from threadkeep.config.v1 import entity_pb2, set_pb2
 
-CREATED, UPDATED = pb.SET_ACTION_CREATED, pb.SET_ACTION_UPDATED
-DELETED, UNCHANGED, SHADOWED = pb.SET_ACTION_DELETED, pb.SET_ACTION_UNCHANGED, pb.SET_ACTION_SHADOWED
+CREATED, UPDATED = set_pb2.SET_ACTION_CREATED, set_pb2.SET_ACTION_UPDATED
+DELETED, UNCHANGED, SHADOWED = set_pb2.SET_ACTION_DELETED, set_pb2.SET_ACTION_UNCHANGED, set_pb2.SET_ACTION_SHADOWED
 
 FILES = {
     "providers/main.yaml": "type: scripted\nmodel: m\ntimeout: 1.5\noptions:\n  script: [{text: hello}]\n",
@@ -173,7 +173,7 @@ async def test_sets_applied_at_once_leave_one_of_them_whole(acme: Caller) -> Non
 
 @pytest.mark.rule("X8")
 async def test_a_path_twice_in_a_request_is_refused(acme: Caller) -> None:
-    files = [pb.SetFile(path="tools/a.yaml", content=b""), pb.SetFile(path="tools/a.yaml", content=b"")]
+    files = [set_pb2.SetFile(path="tools/a.yaml", content=b""), set_pb2.SetFile(path="tools/a.yaml", content=b"")]
     request = pb.ApplySetRequest(request_id=fresh_id(), files=files)
     assert "files[1].path" in (await refused(acme.stub.ApplySet(request, metadata=acme.metadata))).violations
 

@@ -1,26 +1,20 @@
 """Watches (C6): everything after a revision, once and in order; or a snapshot, its mark, and then everything."""
 
 import asyncio
-from typing import Any
 
 import grpc
 import pytest
 
-from tests.support.calls import Metadata, error_details, grant, grant_all
-from tests.support.config import AGENT, PROVIDER, TOOL, Caller, Watch, agent, config_server_on, provider, tool
-from tests.support.databases import Databases
+from tests.support.calls import Metadata, grant, grant_all
+from tests.support.config import AGENT, PROVIDER, TOOL, Caller, Watch, agent, provider, tool
 from tests.support.descriptors import fresh_id
 from tests.support.waiting import eventually
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.config.v1 import config_service_pb2 as pb
+from threadkeep.config.v1 import watch_pb2
 
 
-async def refusal(watch: Watch) -> Any:
-    """The details of the error that a watch ends with."""
-    return error_details(await watch.end())
-
-
-def names(changes: list[pb.EntityChange]) -> list[str]:
+def names(changes: list[watch_pb2.EntityChange]) -> list[str]:
     """The names that changed."""
     return [change.entity.name for change in changes]
 
@@ -86,7 +80,7 @@ async def test_history_gives_each_content_that_an_entity_had(acme: Caller) -> No
 async def test_a_revision_that_is_not_there_yet_is_refused(acme: Caller) -> None:
     revision = (await acme.put(TOOL, "x", tool())).entity.revision
     for after in (revision + 10**6, -1):
-        details = await refusal(acme.watch(after=after))
+        details = await acme.watch(after=after).refused()
         assert (details.code, details.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID")
         assert "after_revision" in details.violations
 
@@ -131,9 +125,9 @@ async def test_filters_choose_by_type_name_and_scope_and_a_change_names_those_it
     scope = payload_pb2.Scope(values=acme.values)
     watch = inner.watch(
         [
-            pb.WatchFilter(filter_id="tools", types=[TOOL]),
-            pb.WatchFilter(filter_id="named", names=["x", "y"]),
-            pb.WatchFilter(filter_id="outer providers", types=[PROVIDER], exact_scope=scope),
+            watch_pb2.WatchFilter(filter_id="tools", types=[TOOL]),
+            watch_pb2.WatchFilter(filter_id="named", names=["x", "y"]),
+            watch_pb2.WatchFilter(filter_id="outer providers", types=[PROVIDER], exact_scope=scope),
         ]
     )
     assert await watch.snapshot() == []
@@ -180,7 +174,7 @@ async def test_a_grant_sees_the_entities_of_its_scopes_and_no_others(acme: Calle
     (change,) = await granted.snapshot()
     assert dict(change.entity.scope.values) == inner.values, "the scope comes along, for the calls that follow"
     everything = acme.watch(
-        [pb.WatchFilter(filter_id="f", names=[fresh_id("absent"), "outer", "one", "two"])], metadata=grant_all()
+        [watch_pb2.WatchFilter(filter_id="f", names=[fresh_id("absent"), "outer", "one", "two"])], metadata=grant_all()
     )
     await everything.snapshot()
     await acme.put(TOOL, "one", tool())
@@ -188,10 +182,10 @@ async def test_a_grant_sees_the_entities_of_its_scopes_and_no_others(acme: Calle
     assert names(await granted.changes(1)) == ["two"]
     assert names(await everything.changes(2)) == ["one", "two"]
 
-    denied = pb.WatchFilter(filter_id="f", exact_scope=payload_pb2.Scope(values=acme.values))
+    denied = watch_pb2.WatchFilter(filter_id="f", exact_scope=payload_pb2.Scope(values=acme.values))
     metadatas: list[Metadata] = [grant(inner.values), globex.metadata]
     for metadata in metadatas:
-        details = await refusal(acme.watch([denied], metadata=metadata))
+        details = await acme.watch([denied], metadata=metadata).refused()
         assert (details.code, details.reason) == (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_FORBIDDEN")
     await globex.put(TOOL, "after", tool())
     assert names(await granted.changes(1)) == ["after"], "other watches live on"
@@ -201,7 +195,7 @@ async def test_a_grant_sees_the_entities_of_its_scopes_and_no_others(acme: Calle
 
 @pytest.mark.rule("X13")
 async def test_a_watch_without_scope_and_grant_is_refused(acme: Caller) -> None:
-    details = await refusal(Watch(acme.stub.Watch(pb.WatchRequest())))
+    details = await Watch(acme.stub.Watch(pb.WatchRequest())).refused()
     assert (details.code, details.reason) == (grpc.StatusCode.UNAUTHENTICATED, "SCOPE_REQUIRED")
 
 
@@ -245,7 +239,7 @@ async def test_a_long_history_comes_in_frames_of_many(acme: Caller) -> None:
     for after, count in ((0, 1200), (None, 600)):
         watch = acme.watch(after=after)
         frames = 0
-        found: list[pb.EntityChange] = []
+        found: list[watch_pb2.EntityChange] = []
         while len(found) < count:
             frame = await watch.frame()
             found.extend(frame.changes.changes)
@@ -256,158 +250,7 @@ async def test_a_long_history_comes_in_frames_of_many(acme: Caller) -> None:
         watch.cancel()
 
 
-@pytest.mark.rule("X9")
-async def test_a_frame_is_bounded_by_bytes(acme: Caller) -> None:
-    for n in range(6):
-        await acme.put(AGENT, f"big-{n}", agent(str(n) * 900_000))
-    for after in (0, None):
-        watch = acme.watch(after=after)
-        found = 0
-        while found < 6:
-            frame = await watch.frame()
-            assert frame.ByteSize() < 4 * 1024 * 1024
-            found += len(frame.changes.changes)
-        watch.cancel()
-
-
-@pytest.mark.rule("C6")
-@pytest.mark.case("B77")
-async def test_bookmarks_come_while_nothing_matches_and_never_run_ahead(databases: Databases, backend: str) -> None:
-    async with config_server_on(databases, backend, bookmark_seconds=0.05) as server:
-        acme = server.caller()
-        watch = acme.watch([pb.WatchFilter(filter_id="f", names=["matching"])])
-        await watch.snapshot()
-        for round_number in range(5):
-            other = (await acme.put(TOOL, "other", tool(str(round_number)))).entity.revision
-            while watch.revision < other:
-                assert (await watch.frame()).HasField("bookmark"), "the position reaches what did not match"
-        last = watch.revision
-        writing = asyncio.create_task(put_many(acme, ["matching", "other"] * 30))
-        matching: list[int] = []
-        while len(matching) < 30:
-            frame = await watch.frame()
-            told = [change.entity.revision for change in frame.changes.changes]
-            assert all(revision > last for revision in told), "nothing comes that a bookmark had passed"
-            assert frame.revision >= max(told, default=last)
-            matching.extend(told)
-            last = frame.revision
-        assert matching == [revision for name, revision in await writing if name == "matching"]
-        watch.cancel()
-
-
-async def put_many(caller: Caller, names: list[str]) -> list[tuple[str, int]]:
-    """Puts tools one after the other; gives name and revision of each."""
-    return [(name, (await caller.put(TOOL, name, tool(fresh_id()))).entity.revision) for name in names]
-
-
-@pytest.mark.rule("C6", "X9")
-@pytest.mark.case("B96", "B80")
-async def test_a_watch_that_is_left_is_freed_at_once(databases: Databases, backend: str) -> None:
-    async with config_server_on(databases, backend) as server:
-        acme = server.caller()
-        await acme.put(TOOL, "x", tool())
-        for _ in range(20):
-            watches = [acme.watch() for _ in range(25)]
-            await asyncio.gather(*(watch.frame() for watch in watches))
-            assert server.metric("threadkeep_config_watches") >= 25
-            for watch in watches:
-                watch.cancel()
-            await eventually(lambda: server.metric("threadkeep_config_watches") == 0)
-        # Live ones too, joined to the tail.
-        live = [acme.watch() for _ in range(25)]
-        await asyncio.gather(*(watch.snapshot() for watch in live))
-        for watch in live:
-            watch.cancel()
-        await eventually(lambda: server.metric("threadkeep_config_watches") == 0)
-
-
-@pytest.mark.rule("X9")
-async def test_there_are_only_so_many_watches(databases: Databases, backend: str) -> None:
-    async with config_server_on(databases, backend, limits={"max_subscriptions": 2}) as server:
-        acme = server.caller()
-        watches = [acme.watch(), acme.watch()]
-        for watch in watches:
-            await watch.snapshot()
-        details = await refusal(acme.watch())
-        assert (details.code, details.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-        assert details.metadata["limit"] == "max_subscriptions"
-        watches[0].cancel()
-        await eventually(lambda: server.metric("threadkeep_config_watches") == 1)
-        again = acme.watch()
-        await again.snapshot()
-
-
-@pytest.mark.rule("C6", "X9")
-@pytest.mark.case("B82")
-async def test_a_watch_that_does_not_read_is_cut_with_the_revision_to_resume_from(
-    databases: Databases, backend: str
-) -> None:
-    async with config_server_on(databases, backend, watch_buffer_bytes=1_000_000) as server:
-        acme = server.caller()
-        lazy, eager = acme.watch(), acme.watch()
-        await lazy.snapshot()
-        await eager.snapshot()
-        written = []
-        while server.metric("threadkeep_config_watches_cut_total") == 0:
-            definition = agent(str(len(written)) + "x" * 300_000)
-            written.append((await acme.put(AGENT, "big", definition)).entity.revision)
-            assert [change.entity.revision for change in await eager.changes(1)] == written[-1:]
-        seen: list[int] = []
-        try:
-            while True:
-                frame = await lazy.call.read()
-                seen.extend(change.entity.revision for change in frame.changes.changes)
-        except grpc.aio.AioRpcError as error:
-            details = error_details(error)
-        assert (details.code, details.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_CONSUMER")
-        resumed = acme.watch(after=int(details.metadata["resume_revision"]))
-        rest = await resumed.changes(len(written) - len(seen))
-        assert seen + [change.entity.revision for change in rest] == written
-        assert server.metric("threadkeep_config_watches_cut_total") == 1, "who reads is not cut"
-
-
-@pytest.mark.rule("C6")
-@pytest.mark.case("B97")
-async def test_a_server_that_stops_ends_its_watches_with_the_revision_to_resume_from(
-    databases: Databases, backend: str
-) -> None:
-    async with config_server_on(databases, backend) as server:
-        acme = server.caller()
-        watch = acme.watch()
-        await watch.snapshot()
-        revision = (await acme.put(TOOL, "x", tool())).entity.revision
-        await watch.changes(1)
-        await server.host.stop(5)
-        details = await refusal(watch)
-        assert (details.code, details.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
-        assert int(details.metadata["resume_revision"]) == revision
-
-
-@pytest.mark.rule("C6", "C2")
-@pytest.mark.case("B46")
-async def test_a_cold_server_bears_resolutions_and_watches_all_at_once(databases: Databases, backend: str) -> None:
-    async with config_server_on(databases, backend) as server:
-        acme = server.caller()
-
-        async def watch() -> None:
-            opened = acme.watch()
-            await opened.snapshot()
-            opened.cancel()
-
-        async def resolve() -> None:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await acme.resolve(TOOL, "x")
-            assert error_details(caught.value).reason == "ENTITY_NOT_FOUND"
-
-        await asyncio.gather(
-            *(watch() for _ in range(32)),
-            *(resolve() for _ in range(32)),
-            *(acme.list_all() for _ in range(32)),
-            *(acme.put(AGENT, f"a{n}", agent()) for n in range(32)),
-        )
-
-
 @pytest.mark.rule("X8")
 async def test_a_filter_id_is_used_once(acme: Caller) -> None:
-    details = await refusal(acme.watch([pb.WatchFilter(filter_id="f"), pb.WatchFilter(filter_id="f")]))
+    details = await acme.watch([watch_pb2.WatchFilter(filter_id="f"), watch_pb2.WatchFilter(filter_id="f")]).refused()
     assert "filters[1].filter_id" in details.violations

@@ -159,3 +159,13 @@ def test_addresses_are_understood_or_refused_without_their_password() -> None:
 
 def test_metadata_has_no_schema_names() -> None:
     assert all(table.schema is None for table in metadata.tables.values())
+
+
+@pytest.mark.rule("X10")
+@pytest.mark.parametrize("time", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+async def test_the_first_and_the_last_moment_come_back(database: Database, time: datetime) -> None:
+    async with database.write() as connection:
+        await connection.execute(sa.insert(things), {"id": "edge", "time": time})
+    async with database.read() as connection:
+        found = (await connection.execute(sa.select(things.c.time).where(things.c.id == "edge"))).scalar_one()
+    assert found == time

@@ -23,6 +23,7 @@ from tests.support.databases import Databases
 from tests.support.descriptors import fresh_id
 from tests.support.waiting import eventually
 from threadkeep.config.v1 import config_service_pb2 as pb
+from threadkeep.config.v1 import watch_pb2
 
 pytestmark = pytest.mark.suite(backends=["postgres"])
 
@@ -59,7 +60,7 @@ async def test_every_watcher_sees_each_revision_once_in_order_whoever_writes(rep
     async def read(caller: Caller, wait_for: int) -> list[int]:
         await eventually(lambda: len(written) >= wait_for)
         watch = caller.watch(after=0)
-        seen: list[pb.EntityChange] = []
+        seen: list[watch_pb2.EntityChange] = []
         while not seen or seen[-1].entity.name != "last":
             seen.extend((await watch.frame()).changes.changes)
         watch.cancel()

@@ -4,7 +4,7 @@ from tests.support.descriptors import fresh_id
 from tests.support.examples.registry import register
 from tests.support.examples.world import World, agent_definition, agent_key
 from threadkeep.config.v1 import config_service_pb2 as pb
-from threadkeep.config.v1 import entity_pb2
+from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
 
 
 async def _two_revisions(world: World) -> tuple[str, int, int]:
@@ -72,10 +72,10 @@ async def rollback(world: World) -> pb.RollbackRequest:
 @register("ConfigService.ApplySet")
 async def apply_set(world: World) -> pb.ApplySetRequest:
     content = b"description: Tells the time\npython:\n  entry_point: tools.time:clock\n"
-    return pb.ApplySetRequest(request_id=fresh_id(), files=[pb.SetFile(path="tools/clock.yaml", content=content)])
+    return pb.ApplySetRequest(request_id=fresh_id(), files=[set_pb2.SetFile(path="tools/clock.yaml", content=content)])
 
 
 @register("ConfigService.Watch", "filters[0].names[0]", frames=1)
 async def watch(world: World) -> pb.WatchRequest:
-    watched = pb.WatchFilter(filter_id=fresh_id("filter"), names=[await world.agent()])
+    watched = watch_pb2.WatchFilter(filter_id=fresh_id("filter"), names=[await world.agent()])
     return pb.WatchRequest(filters=[watched])

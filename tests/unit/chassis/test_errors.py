@@ -120,3 +120,16 @@ def test_an_unknown_exception_leaks_no_word_of_its_text() -> None:
 def test_details_stay_within_what_metadata_can_carry() -> None:
     many = [("f" * 5000, "r" * 5000)] * 100
     assert to_status(errors.FieldInvalid("x" * 5000, "y" * 5000, *many)).ByteSize() < 64 * 1024
+
+
+@pytest.mark.rule("X6", "X9")
+def test_no_text_makes_an_error_larger_than_clients_take() -> None:
+    emoji = "😀" * 5000
+    worst = errors.FieldInvalid(emoji, emoji, *[(emoji, emoji)] * 20)
+    worst.metadata = {"unresolved": emoji}
+    worst.message = emoji
+    status = to_status(worst)
+    percent_encoded = 3 * len(status.message.encode())
+    assert percent_encoded + status.ByteSize() * 4 // 3 < 8192 - 256
+    (bad,) = details(status, error_details_pb2.BadRequest)
+    assert bad.field_violations[0].field.startswith("😀")

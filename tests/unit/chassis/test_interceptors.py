@@ -70,11 +70,19 @@ def each_kind(client: ProbeClient, metadata: Any) -> dict[str, Any]:
             (("threadkeep-scope-bin", b'{"a":"b"}'), ("threadkeep-grant-bin", b"7")),
             ("INVALID_ARGUMENT", "FIELD_INVALID"),
         ),
+        ((*call_metadata(ACME), *call_metadata(OTHER)), ("INVALID_ARGUMENT", "FIELD_INVALID")),
+        (
+            (*call_metadata(OTHER, Grant.of([ACME])), *call_metadata(grant=ALL_SCOPES)),
+            ("INVALID_ARGUMENT", "FIELD_INVALID"),
+        ),
         (call_metadata(OTHER, Grant.of([ACME])), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),
         ((("threadkeep-scope-bin", b"{}"),), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),
         (call_metadata(EMPTY_SCOPE, Grant.of([ACME])), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),
     ],
-    ids=["no scope", "no json", "no scope's form", "no grant", "outside the grant", "empty", "empty under a list"],
+    ids=[
+        "no scope", "no json", "no scope's form", "no grant", "two scopes", "two grants", "outside the grant", "empty",
+        "empty under a list",
+    ],
 )  # fmt: skip
 async def test_a_call_without_a_right_to_its_scope_is_refused_whatever_its_kind(metadata: Any, answer: Any) -> None:
     async with hosted(ProbeServicer()) as (_, client):

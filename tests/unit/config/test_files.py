@@ -185,6 +185,12 @@ def billion_laughs() -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.rule("X9", "C7")
+def test_of_a_file_full_of_faults_the_first_are_told() -> None:
+    parsed = parse_set([("agents/a.yaml", "\n".join(f"k{n}: v" for n in range(100)).encode())], LIMITS)
+    assert [problem.line for problem in parsed.problems] == list(range(1, 21))
+
+
 @pytest.mark.rule("X9")
 @pytest.mark.parametrize(
     "content",
@@ -193,8 +199,11 @@ def billion_laughs() -> str:
         "options: " + "[" * 500 + "]" * 500,
         "options: " + "{a: " * 100 + "1" + "}" * 100,
         "a: &a [*a]",
+        "options: " + "[" * 100_000,
+        "options: " + "{" * 100_000,
+        "\n".join(f"k{n}: v" for n in range(10_000)),
     ],
-    ids=["billion laughs", "deep lists", "deep mappings", "itself"],
+    ids=["billion laughs", "deep lists", "deep mappings", "itself", "open lists", "open mappings", "many names"],
 )
 def test_a_file_that_would_explode_is_refused(content: str) -> None:
     (fault,) = faults("providers/p.yaml", content)

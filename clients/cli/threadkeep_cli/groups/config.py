@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from threadkeep.config.v1 import config_service_pb2, entity_pb2
+from threadkeep.config.v1 import entity_pb2, set_pb2
 from threadkeep_cli.definitions import read_definition, read_set
 from threadkeep_cli.exits import Exit, UsageProblem
 from threadkeep_cli.groups.common import All, Limit, RequestId, page_size, up_to
@@ -56,7 +56,7 @@ def apply(
         session.show.one(answer)
     else:
         for change in answer.changes:
-            action = short_name(config_service_pb2.SetAction.Name(change.action))
+            action = short_name(set_pb2.SetAction.Name(change.action))
             kind = short_name(entity_pb2.EntityType.Name(change.entity.type))
             session.show.console.print(f"{action:<10} {kind} {change.entity.name}", markup=False)
         for problem in answer.problems:

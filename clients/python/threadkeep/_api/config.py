@@ -9,7 +9,7 @@ from threadkeep._api.values import given
 from threadkeep._errors import ThreadkeepError
 from threadkeep._rpc.method import Call, Feed, PagedCall, method, new_request_id, whole
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.config.v1 import config_service_pb2, entity_pb2
+from threadkeep.config.v1 import config_service_pb2, entity_pb2, set_pb2, watch_pb2
 from threadkeep.config.v1.entity_pb2 import Entity, EntityType
 
 _PUT = method(config_service_pb2, "ConfigService", "PutEntity")
@@ -183,14 +183,14 @@ def rollback(
 
 
 def apply_set(
-    files: Mapping[str, bytes] | Iterable[config_service_pb2.SetFile],
+    files: Mapping[str, bytes] | Iterable[set_pb2.SetFile],
     *,
     dry_run: bool = False,
     request_id: str | None = None,
 ) -> Call[config_service_pb2.ApplySetResponse]:
     """Applies files (path to content) as one set in the scope; gives `changes`, `problems` and `config_revision`."""
     if isinstance(files, Mapping):
-        files = [config_service_pb2.SetFile(path=path, content=content) for path, content in sorted(files.items())]
+        files = [set_pb2.SetFile(path=path, content=content) for path, content in sorted(files.items())]
     request = config_service_pb2.ApplySetRequest(
         request_id=request_id or new_request_id(), files=files, dry_run=dry_run
     )
@@ -198,7 +198,7 @@ def apply_set(
 
 
 def watch(
-    filters: Sequence[config_service_pb2.WatchFilter] = (), *, after_revision: int | None = None
+    filters: Sequence[watch_pb2.WatchFilter] = (), *, after_revision: int | None = None
 ) -> Feed[config_service_pb2.WatchResponse, int]:
     """Frames with changes, each once and in order: after a revision, or a snapshot, a `synced` frame, then changes.
 

@@ -33,15 +33,22 @@ class CallContext:
 
     @cached_property
     def metadata(self) -> Metadata:
-        """Call metadata with the scope and the grant."""
-        named: Metadata = () if self.scope is None else ((SCOPE_KEY, _json(dict(self.scope))),)
-        return named + self.grant_metadata
+        """Call metadata with the scope and the grant, each at most once."""
+        return self._scope_named + self._grant_named
 
     @cached_property
     def grant_metadata(self) -> Metadata:
         """Call metadata with the grant alone; with the scope where there is no grant to name."""
+        return self._grant_named or self._scope_named
+
+    @property
+    def _scope_named(self) -> Metadata:
+        return () if self.scope is None else ((SCOPE_KEY, _json(dict(self.scope))),)
+
+    @property
+    def _grant_named(self) -> Metadata:
         if self.grant is None:
-            return () if self.scope is None else ((SCOPE_KEY, _json(dict(self.scope))),)
+            return ()
         value = {"all": True} if self.grant == "all" else {"scopes": [dict(scope) for scope in self.grant]}
         return ((GRANT_KEY, _json(value)),)
 

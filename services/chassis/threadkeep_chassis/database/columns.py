@@ -66,7 +66,9 @@ class UtcTimestamp(TypeDecorator[datetime]):
         if value is None:
             return None
         if isinstance(value, datetime):
-            return value.astimezone(UTC)
+            # The driver writes the first and the last microsecond that Python knows as infinities, which it gives back
+            # without a zone.
+            return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         return from_microseconds(value)
 
 

@@ -23,6 +23,8 @@ from threadkeep_config.files.shape import Shaped, shape
 from threadkeep_config.files.yaml_tree import Tree, YamlFault, read_yaml
 
 _FOLDERS = {"agents": EntityType.AGENT, "tools": EntityType.TOOL, "providers": EntityType.PROVIDER}
+MAX_FAULTS = 20
+"""How many faults of one file are told: an answer has room for those of many files."""
 _FORMS = "agents/NAME.md, agents/NAME.yaml, tools/NAME.yaml and providers/NAME.yaml"
 _DESCRIPTORS = {
     EntityType.PROVIDER: entity_pb2.Provider.DESCRIPTOR,
@@ -67,7 +69,7 @@ def parse_set(files: Iterable[tuple[str, bytes]], limits: Limits) -> ParsedSet:
         try:
             reference = reference_of(path)
         except FileFaults as error:
-            parsed.problems.extend(Problem(path, *fault) for fault in error.faults)
+            parsed.problems.extend(Problem(path, *fault) for fault in error.faults[:MAX_FAULTS])
             continue
         first = paths.setdefault(reference, path)
         if first != path:
@@ -79,7 +81,7 @@ def parse_set(files: Iterable[tuple[str, bytes]], limits: Limits) -> ParsedSet:
             parsed.contents[reference] = found
         except FileFaults as error:
             parsed.broken.add(reference)
-            parsed.problems.extend(Problem(path, *fault) for fault in error.faults)
+            parsed.problems.extend(Problem(path, *fault) for fault in error.faults[:MAX_FAULTS])
         except LimitExceeded as error:
             parsed.broken.add(reference)
             parsed.problems.append(Problem(path, 0, error.message))

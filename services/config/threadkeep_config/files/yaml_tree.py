@@ -10,10 +10,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.scanner import Scanner
 
 MAX_NODES = 100_000
 """Values in one file, those behind aliases counted each time."""
 MAX_DEPTH = 64
+MAX_TOKENS = 20_000
+"""What is read of one file: a name and its value are four tokens."""
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?[0-9]+\Z")
@@ -64,7 +67,11 @@ def read_yaml(text: str, first_line: int = 1) -> Tree:
     Raises YamlFault.
     """
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Scanner = _BoundedScanner
+        node = yaml.compose(text)
+    except _TooMuch as error:
+        raise YamlFault(error.line + first_line, str(error)) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + first_line if mark is not None else first_line
@@ -76,6 +83,33 @@ def read_yaml(text: str, first_line: int = 1) -> Tree:
     if node is None:
         return Tree(first_line, {})
     return _Reader(first_line).read(node, 0)
+
+
+class _TooMuch(Exception):
+    """The text goes beyond what is read. `line` counts from 0."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class _BoundedScanner(Scanner):
+    """Gives up early: what a thousand open brackets cost grows faster than their number."""
+
+    count = 0
+
+    def fetch_more_tokens(self) -> Any:
+        """The next token or tokens."""
+        self.count += 1
+        if self.count > MAX_TOKENS:
+            raise _TooMuch(self.reader.line, f"holds more than {MAX_TOKENS} tokens of YAML; split it")
+        return super().fetch_more_tokens()
+
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:
+        """An opening bracket or brace."""
+        if len(self.flow_context) > MAX_DEPTH:
+            raise _TooMuch(self.reader.line, f"is nested deeper than {MAX_DEPTH}")
+        super().fetch_flow_collection_start(TokenClass, to_push)
 
 
 class _Reader:

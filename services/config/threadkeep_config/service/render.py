@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threadkeep.config.v1 import config_service_pb2 as pb
+from threadkeep.config.v1 import watch_pb2
 from threadkeep_chassis.canonical import canonical_text
 from threadkeep_config import wire
 from threadkeep_config.domain.diff import ABSENT, FieldChange
@@ -32,9 +33,9 @@ def field_change(change: FieldChange) -> pb.FieldChange:
 def frame(value: Frame) -> pb.WatchResponse:
     """A frame. Frames of one live change, which many watches send alike, are rendered once per set of filters."""
     if value.kind is FrameKind.SYNCED:
-        return pb.WatchResponse(synced=pb.Synced(), revision=value.revision)
+        return pb.WatchResponse(synced=watch_pb2.Synced(), revision=value.revision)
     if value.kind is FrameKind.BOOKMARK:
-        return pb.WatchResponse(bookmark=pb.WatchBookmark(), revision=value.revision)
+        return pb.WatchResponse(bookmark=watch_pb2.WatchBookmark(), revision=value.revision)
     if len(value.changes) == 1:
         logged, filter_ids = value.changes[0]
         message = logged.memo.get((value.revision, filter_ids))
@@ -46,11 +47,11 @@ def frame(value: Frame) -> pb.WatchResponse:
 
 def _changes(value: Frame) -> pb.WatchResponse:
     changes = [_change(logged, filter_ids) for logged, filter_ids in value.changes]
-    return pb.WatchResponse(changes=pb.EntityChanges(changes=changes), revision=value.revision)
+    return pb.WatchResponse(changes=watch_pb2.EntityChanges(changes=changes), revision=value.revision)
 
 
-def _change(logged: Logged, filter_ids: tuple[str, ...]) -> pb.EntityChange:
+def _change(logged: Logged, filter_ids: tuple[str, ...]) -> watch_pb2.EntityChange:
     entity = logged.memo.get("entity")
     if entity is None:
         entity = logged.memo["entity"] = wire.entity_to(logged.entity)
-    return pb.EntityChange(entity=entity, filter_ids=filter_ids)
+    return watch_pb2.EntityChange(entity=entity, filter_ids=filter_ids)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import grpc
 
 from threadkeep.config.v1 import config_service_pb2 as pb
-from threadkeep.config.v1 import config_service_pb2_grpc
+from threadkeep.config.v1 import config_service_pb2_grpc, set_pb2
 from threadkeep_chassis.database import Connection
 from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
 from threadkeep_chassis.limits import Limits
@@ -172,10 +172,12 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
             )
             return pb.ApplySetResponse(
                 changes=[
-                    pb.SetChange(action=int(action), entity=wire.entity_summary(entity))  # type: ignore[arg-type]
+                    set_pb2.SetChange(action=int(action), entity=wire.entity_summary(entity))  # type: ignore[arg-type]
                     for action, entity in outcome
                 ],
-                problems=[pb.SetProblem(path=one.path, line=one.line, message=one.message) for one in parsed.problems],
+                problems=[
+                    set_pb2.SetProblem(path=one.path, line=one.line, message=one.message) for one in parsed.problems
+                ],
                 config_revision=revision,
             )
 

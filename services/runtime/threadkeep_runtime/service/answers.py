@@ -1,16 +1,16 @@
-"""JSON Schemas of tickets: are they schemas, and does an answer match (R10)."""
+"""JSON Schemas of tickets: are they schemas, and does an answer match (R10).
+
+Schemas and answers come from others, so what holding one against the other costs is bounded (see `bounded_schemas`).
+"""
 
 from __future__ import annotations
 
 import jsonschema
 from jsonschema.validators import Draft202012Validator
-from referencing import Registry
 
 from threadkeep_chassis.canonical import parse_json
 from threadkeep_runtime.domain.values import Answer, Ticket
-
-_NOTHING_REMOTE: Registry = Registry()
-"""A reference to another document is refused: a server fetches nothing that a schema names."""
+from threadkeep_runtime.service.bounded_schemas import TooCostly, first_error, unbounded_part
 
 
 def schema_problem(schema_json: str) -> str | None:
@@ -22,7 +22,9 @@ def schema_problem(schema_json: str) -> str | None:
         Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
         return f"must be a JSON Schema (2020-12): {error.json_path} {_short(error)}"
-    return None
+    except RecursionError:
+        return "must be a JSON Schema that is nested less deeply"
+    return unbounded_part(schema)
 
 
 def answer_problem(
@@ -39,10 +41,11 @@ def answer_problem(
         return None if allowed_decisions else (f"{field}.value_json", "is required: the ticket asks for no decision")
     if schema_json is None:
         return None
-    validator = Draft202012Validator(parse_json(schema_json), registry=_NOTHING_REMOTE)
     try:
-        error = next(iter(validator.iter_errors(parse_json(answer.value_json))), None)
-    except Exception:  # a reference that leads nowhere, a pattern that Python does not know
+        error = first_error(parse_json(schema_json), parse_json(answer.value_json))
+    except TooCostly:
+        return f"{field}.value_json", "takes too many steps to hold against the ticket's schema; make it smaller"
+    except Exception:  # a reference that leads nowhere, or in circles
         return f"{field}.value_json", "can't be held against the ticket's schema"
     if error is None:
         return None

@@ -7,9 +7,10 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
 from threadkeep.config.v1 import entity_pb2 as _entity_pb2
+from threadkeep.config.v1 import set_pb2 as _set_pb2
+from threadkeep.config.v1 import watch_pb2 as _watch_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,42 +21,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _SetAction:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _SetActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetAction.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    SET_ACTION_UNSPECIFIED: _SetAction.ValueType  # 0
-    """Never sent."""
-    SET_ACTION_CREATED: _SetAction.ValueType  # 1
-    """It was created."""
-    SET_ACTION_UPDATED: _SetAction.ValueType  # 2
-    """It was changed."""
-    SET_ACTION_DELETED: _SetAction.ValueType  # 3
-    """Its file is gone, and so is it."""
-    SET_ACTION_UNCHANGED: _SetAction.ValueType  # 4
-    """Nothing changed."""
-    SET_ACTION_SHADOWED: _SetAction.ValueType  # 5
-    """An entity of that key was put over the API; the file is not applied while that stands."""
-
-class SetAction(_SetAction, metaclass=_SetActionEnumTypeWrapper):
-    """What became of one entity of a set."""
-
-SET_ACTION_UNSPECIFIED: SetAction.ValueType  # 0
-"""Never sent."""
-SET_ACTION_CREATED: SetAction.ValueType  # 1
-"""It was created."""
-SET_ACTION_UPDATED: SetAction.ValueType  # 2
-"""It was changed."""
-SET_ACTION_DELETED: SetAction.ValueType  # 3
-"""Its file is gone, and so is it."""
-SET_ACTION_UNCHANGED: SetAction.ValueType  # 4
-"""Nothing changed."""
-SET_ACTION_SHADOWED: SetAction.ValueType  # 5
-"""An entity of that key was put over the API; the file is not applied while that stands."""
-Global___SetAction: _TypeAlias = SetAction  # noqa: Y015
 
 @_typing.final
 class EntityKey(_message.Message):
@@ -755,36 +720,6 @@ class RollbackResponse(_message.Message):
 Global___RollbackResponse: _TypeAlias = RollbackResponse  # noqa: Y015
 
 @_typing.final
-class SetFile(_message.Message):
-    """One file of a set."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """The path inside the directory, with forward slashes, without `..`: `agents/NAME.md` (YAML front matter, the body is the
-    system prompt), `agents/NAME.yaml`, `tools/NAME.yaml`, `providers/NAME.yaml`. A file holds the fields of its message
-    under their names; a duration is a number of seconds; a field such as `options_json` may be written as YAML under
-    `options`.
-    """
-    content: _builtins.bytes
-    """The file's bytes."""
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-        content: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "path", b"path"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetFile: _TypeAlias = SetFile  # noqa: Y015
-
-@_typing.final
 class ApplySetRequest(_message.Message):
     """Applies a set."""
 
@@ -798,14 +733,14 @@ class ApplySetRequest(_message.Message):
     dry_run: _builtins.bool
     """Only say what would change."""
     @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetFile]:
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[_set_pb2.SetFile]:
         """The whole set. File entities of the scope that are not in it are deleted, except those whose file has errors."""
 
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
-        files: _abc.Iterable[Global___SetFile] | None = ...,
+        files: _abc.Iterable[_set_pb2.SetFile] | None = ...,
         dry_run: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -815,66 +750,6 @@ class ApplySetRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplySetRequest: _TypeAlias = ApplySetRequest  # noqa: Y015
-
-@_typing.final
-class SetChange(_message.Message):
-    """What became of one entity."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ACTION_FIELD_NUMBER: _builtins.int
-    ENTITY_FIELD_NUMBER: _builtins.int
-    action: Global___SetAction.ValueType
-    """What happened."""
-    @_builtins.property
-    def entity(self) -> _entity_pb2.Entity:
-        """The entity after the change, without its definition; for DELETED its tombstone (in a dry run, the entity that would
-        go). For SHADOWED the entity that stands in the way.
-        """
-
-    def __init__(
-        self,
-        *,
-        action: Global___SetAction.ValueType = ...,
-        entity: _entity_pb2.Entity | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "entity", b"entity"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetChange: _TypeAlias = SetChange  # noqa: Y015
-
-@_typing.final
-class SetProblem(_message.Message):
-    """A fault in a file."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    LINE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """The file's path."""
-    line: _builtins.int
-    """The line, from 1. 0: the whole file."""
-    message: _builtins.str
-    """What is wrong, naming the field."""
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-        line: _builtins.int = ...,
-        message: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "message", b"message", "path", b"path"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetProblem: _TypeAlias = SetProblem  # noqa: Y015
 
 @_typing.final
 class ApplySetResponse(_message.Message):
@@ -888,18 +763,18 @@ class ApplySetResponse(_message.Message):
     config_revision: _builtins.int
     """The service's revision after it."""
     @_builtins.property
-    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetChange]:
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[_set_pb2.SetChange]:
         """What happened, by type and name."""
 
     @_builtins.property
-    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___SetProblem]:
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[_set_pb2.SetProblem]:
         """What was wrong."""
 
     def __init__(
         self,
         *,
-        changes: _abc.Iterable[Global___SetChange] | None = ...,
-        problems: _abc.Iterable[Global___SetProblem] | None = ...,
+        changes: _abc.Iterable[_set_pb2.SetChange] | None = ...,
+        problems: _abc.Iterable[_set_pb2.SetProblem] | None = ...,
         config_revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -909,46 +784,6 @@ class ApplySetResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplySetResponse: _TypeAlias = ApplySetResponse  # noqa: Y015
-
-@_typing.final
-class WatchFilter(_message.Message):
-    """One filter of a watch."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FILTER_ID_FIELD_NUMBER: _builtins.int
-    TYPES_FIELD_NUMBER: _builtins.int
-    NAMES_FIELD_NUMBER: _builtins.int
-    EXACT_SCOPE_FIELD_NUMBER: _builtins.int
-    filter_id: _builtins.str
-    """The filter's id, which frames name."""
-    @_builtins.property
-    def types(self) -> _containers.RepeatedScalarFieldContainer[_entity_pb2.EntityType.ValueType]:
-        """Only these types. Empty: all."""
-
-    @_builtins.property
-    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these names. Empty: all."""
-
-    @_builtins.property
-    def exact_scope(self) -> _payload_pb2.Scope:
-        """Only entities of exactly this scope, which the call must see (else SCOPE_FORBIDDEN). Absent: every scope that it sees."""
-
-    def __init__(
-        self,
-        *,
-        filter_id: _builtins.str = ...,
-        types: _abc.Iterable[_entity_pb2.EntityType.ValueType] | None = ...,
-        names: _abc.Iterable[_builtins.str] | None = ...,
-        exact_scope: _payload_pb2.Scope | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["exact_scope", b"exact_scope"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exact_scope", b"exact_scope", "filter_id", b"filter_id", "names", b"names", "types", b"types"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WatchFilter: _TypeAlias = WatchFilter  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):
@@ -961,13 +796,13 @@ class WatchRequest(_message.Message):
     after_revision: _builtins.int
     """Send what changed after this revision. 0: everything from the first revision on. Absent: a snapshot first."""
     @_builtins.property
-    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchFilter]:
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[_watch_pb2.WatchFilter]:
         """What to watch. Empty: everything that the call sees, under the filter id `all`."""
 
     def __init__(
         self,
         *,
-        filters: _abc.Iterable[Global___WatchFilter] | None = ...,
+        filters: _abc.Iterable[_watch_pb2.WatchFilter] | None = ...,
         after_revision: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after_revision", b"_after_revision", "after_revision", b"after_revision"]  # noqa: Y015
@@ -993,23 +828,23 @@ class WatchResponse(_message.Message):
     revision: _builtins.int
     """Resume after this revision. In frames of the snapshot 0: a broken snapshot starts again."""
     @_builtins.property
-    def changes(self) -> Global___EntityChanges:
+    def changes(self) -> _watch_pb2.EntityChanges:
         """Changes, in the order of their revisions."""
 
     @_builtins.property
-    def synced(self) -> Global___Synced:
+    def synced(self) -> _watch_pb2.Synced:
         """The snapshot is complete; what follows are changes."""
 
     @_builtins.property
-    def bookmark(self) -> Global___WatchBookmark:
+    def bookmark(self) -> _watch_pb2.WatchBookmark:
         """Nothing matched up to the revision."""
 
     def __init__(
         self,
         *,
-        changes: Global___EntityChanges | None = ...,
-        synced: Global___Synced | None = ...,
-        bookmark: Global___WatchBookmark | None = ...,
+        changes: _watch_pb2.EntityChanges | None = ...,
+        synced: _watch_pb2.Synced | None = ...,
+        bookmark: _watch_pb2.WatchBookmark | None = ...,
         revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "changes", b"changes", "frame", b"frame", "synced", b"synced"]  # noqa: Y015
@@ -1021,91 +856,3 @@ class WatchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
 Global___WatchResponse: _TypeAlias = WatchResponse  # noqa: Y015
-
-@_typing.final
-class EntityChanges(_message.Message):
-    """Changes that travel together."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CHANGES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntityChange]:
-        """The changes."""
-
-    def __init__(
-        self,
-        *,
-        changes: _abc.Iterable[Global___EntityChange] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EntityChanges: _TypeAlias = EntityChanges  # noqa: Y015
-
-@_typing.final
-class EntityChange(_message.Message):
-    """One change."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENTITY_FIELD_NUMBER: _builtins.int
-    FILTER_IDS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def entity(self) -> _entity_pb2.Entity:
-        """The entity after the change: its new content, or a tombstone."""
-
-    @_builtins.property
-    def filter_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The filters that it matched."""
-
-    def __init__(
-        self,
-        *,
-        entity: _entity_pb2.Entity | None = ...,
-        filter_ids: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "filter_ids", b"filter_ids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EntityChange: _TypeAlias = EntityChange  # noqa: Y015
-
-@_typing.final
-class Synced(_message.Message):
-    """The snapshot is complete."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Synced: _TypeAlias = Synced  # noqa: Y015
-
-@_typing.final
-class WatchBookmark(_message.Message):
-    """Nothing matched up to here."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WatchBookmark: _TypeAlias = WatchBookmark  # noqa: Y015

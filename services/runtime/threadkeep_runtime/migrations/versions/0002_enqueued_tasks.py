@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0002"
-down_revision = "0001"
+down_revision = "0003"
 
 _ENQUEUED = "state = 'SUBMITTED' AND run_id = ''"
 
