@@ -310,6 +310,8 @@ async def test_a_task_needs_a_session_an_input_and_sane_numbers(runtime: Runtime
     bad_retry, bad_part, bad_ids = without("actor"), without("actor"), without("actor")
     bad_retry.retry_policy.max_attempts = -1
     bad_part.input.messages.messages[0].parts.add()
+    bad_block = without("actor")
+    bad_block.input.messages.messages[0].parts.add(block_json=" [1]")
     bad_ids.input.messages.messages.append(bad_ids.input.messages.messages[0])
     bad_actor = without("actor")
     bad_actor.actor.kind = 99  # type: ignore[assignment]
@@ -318,6 +320,7 @@ async def test_a_task_needs_a_session_an_input_and_sane_numbers(runtime: Runtime
         (without("input"), "input"),
         (bad_retry, "retry_policy.max_attempts"),
         (bad_part, "input.messages.messages[0].parts[1]"),
+        (bad_block, "input.messages.messages[0].parts[1].block_json"),
         (bad_ids, "input.messages.messages[1].message_id"),
         (bad_actor, "actor.kind"),
     ):

@@ -39,7 +39,8 @@ def unbounded_part(schema: Any) -> str | None:
 
     Any name counts as a keyword wherever it stands: a reference may lead there.
     """
-    pending, names = [schema], set()
+    pending: list[Any] = [schema]
+    names: set[str] = set()
     while pending:
         part = pending.pop()
         if isinstance(part, Mapping):

@@ -181,6 +181,9 @@ def _complete_messages(messages: Sequence[content_pb2.InputMessage], new_id: New
         for number, part in enumerate(message.parts):
             if part.WhichOneof("part") is None:
                 raise FieldInvalid(f"{path}.parts[{number}]", "needs text or block_json")
+            # It is a JSON document by now; its first character says which kind.
+            if part.HasField("block_json") and not part.block_json.lstrip().startswith("{"):
+                raise FieldInvalid(f"{path}.parts[{number}].block_json", "must be a JSON object")
 
 
 def events_of(drafts: Sequence[event_pb2.EventDraft], new_id: NewId, limits: Limits, path: str) -> tuple[Event, ...]:
