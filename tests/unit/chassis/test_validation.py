@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.chassis.probe import probe
 from threadkeep.common.v1 import payload_pb2
+from threadkeep.runtime.v1 import task_service_pb2, ticket_pb2
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.rules import ContractIncomplete, ScopeRule, method_rule, service_rules
 from threadkeep_chassis.validation import Validator
@@ -78,8 +79,57 @@ def test_a_payload_that_says_json_is_json_and_any_other_is_opaque() -> None:
     assert ruled(payload=payload_pb2.Payload(content_type="application/json; charset=utf-8", data=b"NaN")) == [
         "payload.data"
     ]
+    for spelt in ("Application/JSON", " application/JSON ;charset=utf-8"):
+        assert ruled(payload=payload_pb2.Payload(content_type=spelt, data=b"{")) == ["payload.data"]
     assert ruled(payload=payload_pb2.Payload(content_type="application/octet-stream", data=b"\x00{")) == []
     assert ruled(payload=payload_pb2.Payload(data=b"x")) == ["payload.content_type"]
+
+
+@pytest.mark.rule("X8")
+def test_a_lone_surrogate_is_refused_in_plain_words() -> None:
+    with pytest.raises(FieldInvalid) as refusal:
+        VALIDATOR.check(probe.Ruled(name="n", json='"\\ud800"'))
+    assert list(refusal.value.violations) == [("json", "must be a JSON document: it holds a lone surrogate")]
+
+
+@pytest.mark.rule("X8")
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "is_good"),
+    [
+        (0, 0, True),
+        (-1, -999_999_999, True),
+        (0, -5, True),
+        (315_576_000_000, 999_999_999, True),
+        (1, 1_000_000_000, False),
+        (0, -1_000_000_000, False),
+        (1, -1, False),
+        (-1, 1, False),
+        (315_576_000_001, 0, False),
+        (-315_576_000_001, 0, False),
+    ],
+)
+def test_a_duration_is_normalized(seconds: int, nanos: int, is_good: bool) -> None:
+    request = task_service_pb2.CancelTaskRequest(request_id="r", task_id="t")
+    request.grace_period.seconds, request.grace_period.nanos = seconds, nanos
+    assert violations(request) == ([] if is_good else ["grace_period"])
+
+
+@pytest.mark.rule("X8")
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "is_good"),
+    [
+        (-62_135_596_800, 0, True),
+        (253_402_300_799, 999_999_999, True),
+        (0, 1_000_000_000, False),
+        (0, -1, False),
+        (-62_135_596_801, 0, False),
+        (253_402_300_800, 0, False),
+    ],
+)
+def test_a_timestamp_is_normalized(seconds: int, nanos: int, is_good: bool) -> None:
+    ticket = ticket_pb2.TicketDraft()
+    ticket.deadline.seconds, ticket.deadline.nanos = seconds, nanos
+    assert ("deadline" in violations(ticket)) != is_good
 
 
 @pytest.mark.rule("X8")
@@ -150,6 +200,9 @@ def test_a_mutation_must_name_its_request_at_the_top_or_in_the_first_message_of_
     assert stream is not None
     with pytest.raises(FieldInvalid) as caught:
         VALIDATOR.check_request(stream, probe.UploadRequest(chunk=b"x"))
+    assert caught.value.field == "header"
+    with pytest.raises(FieldInvalid) as caught:
+        VALIDATOR.check_request(stream, probe.UploadRequest(header={}))
     assert caught.value.field == "header.request_id"
     VALIDATOR.check_request(stream, probe.UploadRequest(chunk=b"x"), first=False)
 
