@@ -34,7 +34,7 @@ def canonical_json(value: Any) -> bytes:
     try:
         return "".join(parts).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise JsonInvalid("text holds a lone surrogate") from error
+        raise JsonInvalid("holds a lone surrogate") from error
 
 
 def canonical_text(value: Any) -> str:
@@ -49,7 +49,7 @@ def exact_text(value: Any) -> str:
         text = _ENCODER.encode(value)
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise JsonInvalid("text holds a lone surrogate") from error
+        raise JsonInvalid("holds a lone surrogate") from error
     except (TypeError, RecursionError) as error:
         raise JsonInvalid("the value has no JSON form") from error
     except ValueError as error:
@@ -236,7 +236,7 @@ def _refuse_surrogates(value: Any) -> None:
             try:
                 item.encode("utf-8")
             except UnicodeEncodeError as error:
-                raise JsonInvalid("text holds a lone surrogate") from error
+                raise JsonInvalid("holds a lone surrogate") from error
         elif isinstance(item, dict):
             pending.extend(item.keys())
             pending.extend(item.values())

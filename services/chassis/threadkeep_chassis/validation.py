@@ -27,6 +27,11 @@ Check = Callable[[Any, str, Violations], None]
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _SHA256 = re.compile("[0-9a-f]{64}\\Z")
 _PAYLOAD = "threadkeep.common.v1.Payload"
+_NANOS = 1_000_000_000
+_DURATION_SECONDS = 315_576_000_000
+"""What protobuf allows a Duration: about 10,000 years either way."""
+_TIMESTAMP_SECONDS = (-62_135_596_800, 253_402_300_799)
+"""What protobuf allows a Timestamp: the years 1 to 9999."""
 _NO_RULE = options_pb2.FieldRule()
 
 
@@ -49,10 +54,15 @@ class Validator:
         violations: Violations = []
         if rule.request_id_path and first:
             found: Any = message
-            for name in rule.request_id_path:
-                found = getattr(found, name)
-            if not found:
-                violations.append((".".join(rule.request_id_path), "is required: every mutation names its request"))
+            *parts, name = rule.request_id_path
+            for depth, part in enumerate(parts, 1):
+                if not found.HasField(part):
+                    violations.append((".".join(parts[:depth]), "must come first: it names the request"))
+                    break
+                found = getattr(found, part)
+            else:
+                if not getattr(found, name):
+                    violations.append((".".join(rule.request_id_path), "is required: every mutation names its request"))
         for check in self._plan(_descriptor(message)):
             check(message, "", violations)
         if violations:
@@ -75,8 +85,9 @@ class Validator:
             inner = _message_type(field)
             if inner is not None and _reaches_checks(inner, set()):
                 checks.append(self._nested(field, inner))
-        if descriptor.full_name == _PAYLOAD:
-            checks.append(_check_payload)
+        whole = _WHOLE_CHECKS.get(descriptor.full_name)
+        if whole is not None:
+            checks.append(whole)
         return checks
 
     def _nested(self, field: FieldDescriptor, inner: Descriptor) -> Check:
@@ -139,7 +150,7 @@ def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
 
         return check_many
 
-    has_presence, is_text = field.has_presence, _is_text(field)
+    has_presence, is_text, not_negative = field.has_presence, _is_text(field), rule.not_negative
 
     def check_single(message: Message, path: str, violations: Violations) -> None:
         if has_presence and not message.HasField(name):
@@ -150,6 +161,8 @@ def _field_check(field: FieldDescriptor, rule: options_pb2.FieldRule) -> Check:
         if not is_text:
             if required and not has_presence and not value:
                 violations.append((path + name, "is required"))
+            elif not_negative and value < 0:
+                violations.append((path + name, "must not be negative"))
             return
         if not value and not has_presence:
             if required:
@@ -208,14 +221,39 @@ def _content_check(kind: int, max_size: int, *, is_string: bool) -> Callable[[An
 
 
 def _check_payload(message: Any, path: str, violations: Violations) -> None:
-    if message.content_type.partition(";")[0].strip() == "application/json":
+    # Media types are the same in any case, whatever their parameters say.
+    if message.content_type.partition(";")[0].strip().lower() == "application/json":
         try:
             parse_json(message.data)
         except JsonInvalid as error:
             violations.append((f"{path}data", f"must be a JSON document: it {error}"))
 
 
+def _check_duration(message: Any, path: str, violations: Violations) -> None:
+    seconds, nanos = message.seconds, message.nanos
+    if abs(seconds) > _DURATION_SECONDS or abs(nanos) >= _NANOS or seconds * nanos < 0:
+        rule = "must be a normalized duration: nanos below a second and of the sign of seconds, at most 10,000 years"
+        violations.append((path.rstrip("."), rule))
+
+
+def _check_timestamp(message: Any, path: str, violations: Violations) -> None:
+    first, last = _TIMESTAMP_SECONDS
+    if not first <= message.seconds <= last or not 0 <= message.nanos < _NANOS:
+        rule = "must be a normalized time in the years 1 to 9999: nanos from 0 to below a second"
+        violations.append((path.rstrip("."), rule))
+
+
+_WHOLE_CHECKS: dict[str, Check] = {
+    _PAYLOAD: _check_payload,
+    "google.protobuf.Duration": _check_duration,
+    "google.protobuf.Timestamp": _check_timestamp,
+}
+"""What is checked of a message of these types as a whole, wherever it stands."""
+
+
 def _reaches_checks(descriptor: Descriptor, seen: set[str]) -> bool:
+    if descriptor.full_name in _WHOLE_CHECKS:
+        return True
     if descriptor.full_name in seen:
         return False
     seen.add(descriptor.full_name)

@@ -236,6 +236,8 @@ async def test_each_put_is_an_event_and_so_is_a_delete(saver: Saver) -> None:
         ({"checkpoint_json": b"[]"}, "put.checkpoint_json"),
         ({"metadata_json": b'"text"'}, "put.metadata_json"),
         ({"checkpoint_json": b'{"channel_versions":[]}'}, "put.checkpoint_json"),
+        ({"checkpoint_json": b'{"channel_values":[]}'}, "put.checkpoint_json"),
+        ({"checkpoint_json": b'{"channel_values":null}'}, "put.checkpoint_json"),
         ({"checkpoint_ns": "a\x00b"}, "put.checkpoint_ns"),
         ({"channel_values": [value("a\x00b", "1")]}, "put.channel_values[0].channel"),
         ({"channel_values": [value("a", "1\x00")]}, "put.channel_values[0].version"),

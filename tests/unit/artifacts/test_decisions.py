@@ -57,7 +57,7 @@ def test_a_delete_is_refused_with(expected: int | None, state: ArtifactState | N
 
 @pytest.mark.parametrize(
     "intent",
-    [_intent(expected_version=-1), _intent(create_only=True, expected_version=2), _intent(None, expected_version=2)],
+    [_intent(create_only=True, expected_version=2), _intent(None, expected_version=2)],
 )
 def test_a_header_that_contradicts_itself_is_refused(intent: UploadIntent) -> None:
     with pytest.raises(FieldInvalid) as refused:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tests.unit.chassis.probe import probe
+from threadkeep.artifacts.v1 import artifact_service_pb2
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.runtime.v1 import task_service_pb2, ticket_pb2
+from threadkeep.config.v1 import config_service_pb2
+from threadkeep.runtime.v1 import session_service_pb2, task_service_pb2, thread_service_pb2, ticket_pb2
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.rules import ContractIncomplete, ScopeRule, method_rule, service_rules
 from threadkeep_chassis.validation import Validator
@@ -83,6 +85,33 @@ def test_a_payload_that_says_json_is_json_and_any_other_is_opaque() -> None:
         assert ruled(payload=payload_pb2.Payload(content_type=spelt, data=b"{")) == ["payload.data"]
     assert ruled(payload=payload_pb2.Payload(content_type="application/octet-stream", data=b"\x00{")) == []
     assert ruled(payload=payload_pb2.Payload(data=b"x")) == ["payload.content_type"]
+
+
+@pytest.mark.rule("X4", "X8")
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (session_service_pb2.UpdateSessionRequest(expected_revision=-1), "expected_revision"),
+        (
+            thread_service_pb2.CommitRequest(commit={"session_id": "s", "expected_thread_version": -1}),
+            "commit.expected_thread_version",
+        ),
+        (config_service_pb2.DeleteEntityRequest(expected_revision=-1), "expected_revision"),
+        (artifact_service_pb2.DeleteArtifactRequest(artifact_id="a", expected_version=-1), "expected_version"),
+        (
+            artifact_service_pb2.UploadVersionRequest(header={"expected_version": -1}),
+            "header.expected_version",
+        ),
+    ],
+)
+def test_what_a_write_expects_is_never_negative(request_: Any, field: str) -> None:
+    assert field in violations(request_)
+    *parts, name = field.split(".")
+    inner = request_
+    for part in parts:
+        inner = getattr(inner, part)
+    setattr(inner, name, 0)
+    assert field not in violations(request_)
 
 
 @pytest.mark.rule("X8")

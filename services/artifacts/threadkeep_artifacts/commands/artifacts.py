@@ -54,8 +54,6 @@ class Artifacts:
 
         Raises ArtifactNotFound, RevisionConflict, FieldInvalid.
         """
-        if expected_version is not None and expected_version < 0:
-            raise FieldInvalid("expected_version", "must not be negative")
 
         async def work(connection: Connection) -> int:
             now = await connection.now()

@@ -22,8 +22,6 @@ def check_intent(intent: UploadIntent) -> None:
     expected = intent.expected_version
     if expected is None:
         return
-    if expected < 0:
-        raise FieldInvalid("header.expected_version", "must not be negative")
     if expected > 0 and (intent.create_only or intent.artifact_id is None):
         raise FieldInvalid("header.expected_version", "is 0 or absent for an artifact that is to be new")
 

@@ -133,20 +133,22 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
 
 
 async def _parts(call: Call, requests: AsyncIterator[pb.UploadVersionRequest]) -> AsyncIterator[bytes | ContentClaim]:
-    """The upload's chunks, then its claim. What follows the trailer is not read."""
+    """The upload's chunks, then its claim: it is given once the stream has ended with it. Raises FieldInvalid."""
+    claim: ContentClaim | None = None
     async for request in requests:
         if call.draining.is_set:
             raise ShuttingDown()
         part = request.WhichOneof("part")
+        if claim is not None:
+            raise FieldInvalid(part or "part", "comes after the trailer, which ends the upload")
         if part == "chunk":
             yield request.chunk
         elif part == "trailer":
-            if request.trailer.size < 0:
-                raise FieldInvalid("trailer.size", "must not be negative")
-            yield claim_from_proto(request.trailer)
-            return
+            claim = claim_from_proto(request.trailer)
         else:
             raise FieldInvalid(part or "part", "comes once, first" if part else "is required")
+    if claim is not None:
+        yield claim
 
 
 def _upload_response(version: ArtifactVersion) -> pb.UploadVersionResponse:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from enum import IntEnum
 
-from threadkeep_chassis.errors import FieldInvalid, RevisionConflict
+from threadkeep_chassis.errors import RevisionConflict
 from threadkeep_config.domain.errors import EntityNotFound, FileManaged
 from threadkeep_config.domain.values import Content, Entity, Key
 
@@ -48,8 +48,6 @@ def compare(current: Entity, expected_revision: int | None) -> None:
     """Raises RevisionConflict unless the entity is at the expected revision (0: does not exist; None: whatever)."""
     if expected_revision is None:
         return
-    if expected_revision < 0:
-        raise FieldInvalid("expected_revision", "must not be negative")
     actual = current.revision if current.exists else 0
     if expected_revision != actual:
         raise RevisionConflict(actual)

@@ -42,6 +42,8 @@ def put_from_proto(put: checkpoint_pb2.CheckpointPut, path: str) -> CheckpointPu
     """A checkpoint to store. Raises FieldInvalid."""
     _check_text(put.checkpoint_ns, f"{path}.checkpoint_ns")
     checkpoint = _document(put.checkpoint_json, f"{path}.checkpoint_json")
+    if not isinstance(checkpoint.get("channel_values", {}), dict):
+        raise FieldInvalid(f"{path}.checkpoint_json", "channel_values must be an object")
     _document(put.metadata_json, f"{path}.metadata_json")
     values = []
     for index, value in enumerate(put.channel_values):

@@ -26,7 +26,7 @@ from threadkeep.artifacts.v1 import artifact_pb2 as threadkeep_dot_artifacts_dot
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/artifacts/v1/artifact_service.proto\x12\x17threadkeep.artifacts.v1\x1a&threadkeep/artifacts/v1/artifact.proto\x1a\"threadkeep/common/v1/options.proto\"\xaa\x02\n\x0cUploadHeader\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12.\n\x10\x65xpected_version\x18\x04 \x01(\x03H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadataB\x0e\n\x0c_artifact_idB\x13\n\x11_expected_version\"E\n\rUploadTrailer\x12\x12\n\x04size\x18\x01 \x01(\x03R\x04size\x12 \n\x06sha256\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x04\x10\x01R\x06sha256\"\xbb\x01\n\x14UploadVersionRequest\x12?\n\x06header\x18\x01 \x01(\x0b\x32%.threadkeep.artifacts.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunk\x12\x42\n\x07trailer\x18\x03 \x01(\x0b\x32&.threadkeep.artifacts.v1.UploadTrailerH\x00R\x07trailerB\x06\n\x04part\"[\n\x15UploadVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\x8d\x01\n\x16\x44ownloadVersionRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\x12\x16\n\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n\x06length\x18\x04 \x01(\x03R\x06length\"\x7f\n\x17\x44ownloadVersionResponse\x12\x44\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionH\x00R\x07version\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"Y\n\x12GetArtifactRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\"Y\n\x13GetArtifactResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\xea\x03\n\x14ListArtifactsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1f\n\x04name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x04name\x88\x01\x01\x12\x1f\n\x04type\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\x04type\x88\x01\x01\x12*\n\nsession_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\tsessionId\x88\x01\x01\x12\"\n\x06run_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x05runId\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x04R\x0c\x63heckpointId\x88\x01\x01\x12Y\n\x06labels\x18\x08 \x03(\x0b\x32\x39.threadkeep.artifacts.v1.ListArtifactsRequest.LabelsEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x06labels\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x07\n\x05_nameB\x07\n\x05_typeB\r\n\x0b_session_idB\t\n\x07_run_idB\x10\n\x0e_checkpoint_id\"\x87\x01\n\x15ListArtifactsResponse\x12\x46\n\tartifacts\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\tartifacts\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"|\n\x13ListVersionsRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x84\x01\n\x14ListVersionsResponse\x12\x44\n\x08versions\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x08versions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb0\x01\n\x15\x44\x65leteArtifactRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12)\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12.\n\x10\x65xpected_version\x18\x03 \x01(\x03H\x00R\x0f\x65xpectedVersion\x88\x01\x01\x42\x13\n\x11_expected_version\"=\n\x16\x44\x65leteArtifactResponse\x12#\n\rversion_count\x18\x01 \x01(\x03R\x0cversionCount2\xe9\x05\n\x0f\x41rtifactService\x12z\n\rUploadVersion\x12-.threadkeep.artifacts.v1.UploadVersionRequest\x1a..threadkeep.artifacts.v1.UploadVersionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01(\x01\x12~\n\x0f\x44ownloadVersion\x12/.threadkeep.artifacts.v1.DownloadVersionRequest\x1a\x30.threadkeep.artifacts.v1.DownloadVersionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12p\n\x0bGetArtifact\x12+.threadkeep.artifacts.v1.GetArtifactRequest\x1a,.threadkeep.artifacts.v1.GetArtifactResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12v\n\rListArtifacts\x12-.threadkeep.artifacts.v1.ListArtifactsRequest\x1a..threadkeep.artifacts.v1.ListArtifactsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12s\n\x0cListVersions\x12,.threadkeep.artifacts.v1.ListVersionsRequest\x1a-.threadkeep.artifacts.v1.ListVersionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x0e\x44\x65leteArtifact\x12..threadkeep.artifacts.v1.DeleteArtifactRequest\x1a/.threadkeep.artifacts.v1.DeleteArtifactResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/artifacts/v1/artifact_service.proto\x12\x17threadkeep.artifacts.v1\x1a&threadkeep/artifacts/v1/artifact.proto\x1a\"threadkeep/common/v1/options.proto\"\xb2\x02\n\x0cUploadHeader\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadataB\x0e\n\x0c_artifact_idB\x13\n\x11_expected_version\"M\n\rUploadTrailer\x12\x1a\n\x04size\x18\x01 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x04size\x12 \n\x06sha256\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x04\x10\x01R\x06sha256\"\xbb\x01\n\x14UploadVersionRequest\x12?\n\x06header\x18\x01 \x01(\x0b\x32%.threadkeep.artifacts.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunk\x12\x42\n\x07trailer\x18\x03 \x01(\x0b\x32&.threadkeep.artifacts.v1.UploadTrailerH\x00R\x07trailerB\x06\n\x04part\"[\n\x15UploadVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\x8d\x01\n\x16\x44ownloadVersionRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\x12\x16\n\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n\x06length\x18\x04 \x01(\x03R\x06length\"\x7f\n\x17\x44ownloadVersionResponse\x12\x44\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionH\x00R\x07version\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"Y\n\x12GetArtifactRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\"Y\n\x13GetArtifactResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\xea\x03\n\x14ListArtifactsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1f\n\x04name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x04name\x88\x01\x01\x12\x1f\n\x04type\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\x04type\x88\x01\x01\x12*\n\nsession_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\tsessionId\x88\x01\x01\x12\"\n\x06run_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x05runId\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x04R\x0c\x63heckpointId\x88\x01\x01\x12Y\n\x06labels\x18\x08 \x03(\x0b\x32\x39.threadkeep.artifacts.v1.ListArtifactsRequest.LabelsEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x06labels\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x07\n\x05_nameB\x07\n\x05_typeB\r\n\x0b_session_idB\t\n\x07_run_idB\x10\n\x0e_checkpoint_id\"\x87\x01\n\x15ListArtifactsResponse\x12\x46\n\tartifacts\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\tartifacts\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"|\n\x13ListVersionsRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x84\x01\n\x14ListVersionsResponse\x12\x44\n\x08versions\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x08versions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb8\x01\n\x15\x44\x65leteArtifactRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12)\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x36\n\x10\x65xpected_version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x0f\x65xpectedVersion\x88\x01\x01\x42\x13\n\x11_expected_version\"=\n\x16\x44\x65leteArtifactResponse\x12#\n\rversion_count\x18\x01 \x01(\x03R\x0cversionCount2\xe9\x05\n\x0f\x41rtifactService\x12z\n\rUploadVersion\x12-.threadkeep.artifacts.v1.UploadVersionRequest\x1a..threadkeep.artifacts.v1.UploadVersionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01(\x01\x12~\n\x0f\x44ownloadVersion\x12/.threadkeep.artifacts.v1.DownloadVersionRequest\x1a\x30.threadkeep.artifacts.v1.DownloadVersionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12p\n\x0bGetArtifact\x12+.threadkeep.artifacts.v1.GetArtifactRequest\x1a,.threadkeep.artifacts.v1.GetArtifactResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12v\n\rListArtifacts\x12-.threadkeep.artifacts.v1.ListArtifactsRequest\x1a..threadkeep.artifacts.v1.ListArtifactsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12s\n\x0cListVersions\x12,.threadkeep.artifacts.v1.ListVersionsRequest\x1a-.threadkeep.artifacts.v1.ListVersionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x0e\x44\x65leteArtifact\x12..threadkeep.artifacts.v1.DeleteArtifactRequest\x1a/.threadkeep.artifacts.v1.DeleteArtifactResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPLOADHEADER'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_UPLOADHEADER'].fields_by_name['artifact_id']._loaded_options = None
   _globals['_UPLOADHEADER'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\002\010\001'
+  _globals['_UPLOADHEADER'].fields_by_name['expected_version']._loaded_options = None
+  _globals['_UPLOADHEADER'].fields_by_name['expected_version']._serialized_options = b'\262\237\031\002 \001'
   _globals['_UPLOADHEADER'].fields_by_name['metadata']._loaded_options = None
   _globals['_UPLOADHEADER'].fields_by_name['metadata']._serialized_options = b'\262\237\031\002\020\001'
+  _globals['_UPLOADTRAILER'].fields_by_name['size']._loaded_options = None
+  _globals['_UPLOADTRAILER'].fields_by_name['size']._serialized_options = b'\262\237\031\002 \001'
   _globals['_UPLOADTRAILER'].fields_by_name['sha256']._loaded_options = None
   _globals['_UPLOADTRAILER'].fields_by_name['sha256']._serialized_options = b'\262\237\031\004\010\004\020\001'
   _globals['_DOWNLOADVERSIONREQUEST'].fields_by_name['artifact_id']._loaded_options = None
@@ -65,6 +69,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEARTIFACTREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_DELETEARTIFACTREQUEST'].fields_by_name['artifact_id']._loaded_options = None
   _globals['_DELETEARTIFACTREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_DELETEARTIFACTREQUEST'].fields_by_name['expected_version']._loaded_options = None
+  _globals['_DELETEARTIFACTREQUEST'].fields_by_name['expected_version']._serialized_options = b'\262\237\031\002 \001'
   _globals['_ARTIFACTSERVICE'].methods_by_name['UploadVersion']._loaded_options = None
   _globals['_ARTIFACTSERVICE'].methods_by_name['UploadVersion']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_ARTIFACTSERVICE'].methods_by_name['DownloadVersion']._loaded_options = None
@@ -78,35 +84,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARTIFACTSERVICE'].methods_by_name['DeleteArtifact']._loaded_options = None
   _globals['_ARTIFACTSERVICE'].methods_by_name['DeleteArtifact']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_UPLOADHEADER']._serialized_start=152
-  _globals['_UPLOADHEADER']._serialized_end=450
-  _globals['_UPLOADTRAILER']._serialized_start=452
-  _globals['_UPLOADTRAILER']._serialized_end=521
-  _globals['_UPLOADVERSIONREQUEST']._serialized_start=524
-  _globals['_UPLOADVERSIONREQUEST']._serialized_end=711
-  _globals['_UPLOADVERSIONRESPONSE']._serialized_start=713
-  _globals['_UPLOADVERSIONRESPONSE']._serialized_end=804
-  _globals['_DOWNLOADVERSIONREQUEST']._serialized_start=807
-  _globals['_DOWNLOADVERSIONREQUEST']._serialized_end=948
-  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_start=950
-  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_end=1077
-  _globals['_GETARTIFACTREQUEST']._serialized_start=1079
-  _globals['_GETARTIFACTREQUEST']._serialized_end=1168
-  _globals['_GETARTIFACTRESPONSE']._serialized_start=1170
-  _globals['_GETARTIFACTRESPONSE']._serialized_end=1259
-  _globals['_LISTARTIFACTSREQUEST']._serialized_start=1262
-  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1752
-  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_start=1633
-  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_end=1690
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1755
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1890
-  _globals['_LISTVERSIONSREQUEST']._serialized_start=1892
-  _globals['_LISTVERSIONSREQUEST']._serialized_end=2016
-  _globals['_LISTVERSIONSRESPONSE']._serialized_start=2019
-  _globals['_LISTVERSIONSRESPONSE']._serialized_end=2151
-  _globals['_DELETEARTIFACTREQUEST']._serialized_start=2154
-  _globals['_DELETEARTIFACTREQUEST']._serialized_end=2330
-  _globals['_DELETEARTIFACTRESPONSE']._serialized_start=2332
-  _globals['_DELETEARTIFACTRESPONSE']._serialized_end=2393
-  _globals['_ARTIFACTSERVICE']._serialized_start=2396
-  _globals['_ARTIFACTSERVICE']._serialized_end=3141
+  _globals['_UPLOADHEADER']._serialized_end=458
+  _globals['_UPLOADTRAILER']._serialized_start=460
+  _globals['_UPLOADTRAILER']._serialized_end=537
+  _globals['_UPLOADVERSIONREQUEST']._serialized_start=540
+  _globals['_UPLOADVERSIONREQUEST']._serialized_end=727
+  _globals['_UPLOADVERSIONRESPONSE']._serialized_start=729
+  _globals['_UPLOADVERSIONRESPONSE']._serialized_end=820
+  _globals['_DOWNLOADVERSIONREQUEST']._serialized_start=823
+  _globals['_DOWNLOADVERSIONREQUEST']._serialized_end=964
+  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_start=966
+  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_end=1093
+  _globals['_GETARTIFACTREQUEST']._serialized_start=1095
+  _globals['_GETARTIFACTREQUEST']._serialized_end=1184
+  _globals['_GETARTIFACTRESPONSE']._serialized_start=1186
+  _globals['_GETARTIFACTRESPONSE']._serialized_end=1275
+  _globals['_LISTARTIFACTSREQUEST']._serialized_start=1278
+  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1768
+  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_start=1649
+  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_end=1706
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1771
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1906
+  _globals['_LISTVERSIONSREQUEST']._serialized_start=1908
+  _globals['_LISTVERSIONSREQUEST']._serialized_end=2032
+  _globals['_LISTVERSIONSRESPONSE']._serialized_start=2035
+  _globals['_LISTVERSIONSRESPONSE']._serialized_end=2167
+  _globals['_DELETEARTIFACTREQUEST']._serialized_start=2170
+  _globals['_DELETEARTIFACTREQUEST']._serialized_end=2354
+  _globals['_DELETEARTIFACTRESPONSE']._serialized_start=2356
+  _globals['_DELETEARTIFACTRESPONSE']._serialized_end=2417
+  _globals['_ARTIFACTSERVICE']._serialized_start=2420
+  _globals['_ARTIFACTSERVICE']._serialized_end=3165
 # @@protoc_insertion_point(module_scope)

@@ -113,7 +113,7 @@ class UploadVersionRequest(_message.Message):
 
     @_builtins.property
     def trailer(self) -> Global___UploadTrailer:
-        """Last."""
+        """Last: nothing follows it, and the client ends the stream."""
 
     def __init__(
         self,

@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/common/v1/options.proto\x12\x14threadkeep.common.v1\x1a google/protobuf/descriptor.proto\"_\n\nMethodRule\x12\x35\n\x05scope\x18\x01 \x01(\x0e\x32\x1f.threadkeep.common.v1.ScopeRuleR\x05scope\x12\x1a\n\x08mutation\x18\x02 \x01(\x08R\x08mutation\"w\n\tFieldRule\x12\x33\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.threadkeep.common.v1.FieldKindR\x04kind\x12\x1a\n\x08required\x18\x02 \x01(\x08R\x08required\x12\x19\n\x08max_size\x18\x03 \x01(\rR\x07maxSize*f\n\tScopeRule\x12\x1a\n\x16SCOPE_RULE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSCOPE_RULE_NONE\x10\x01\x12\x12\n\x0eSCOPE_RULE_ONE\x10\x02\x12\x14\n\x10SCOPE_RULE_GRANT\x10\x03*{\n\tFieldKind\x12\x1a\n\x16\x46IELD_KIND_UNSPECIFIED\x10\x00\x12\x11\n\rFIELD_KIND_ID\x10\x01\x12\x13\n\x0f\x46IELD_KIND_NAME\x10\x02\x12\x13\n\x0f\x46IELD_KIND_JSON\x10\x03\x12\x15\n\x11\x46IELD_KIND_SHA256\x10\x04:]\n\x06method\x12\x1e.google.protobuf.MethodOptions\x18\xf5\x93\x03 \x01(\x0b\x32 .threadkeep.common.v1.MethodRuleR\x06method\x88\x01\x01:Y\n\x05\x66ield\x12\x1d.google.protobuf.FieldOptions\x18\xf6\x93\x03 \x01(\x0b\x32\x1f.threadkeep.common.v1.FieldRuleR\x05\x66ield\x88\x01\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/common/v1/options.proto\x12\x14threadkeep.common.v1\x1a google/protobuf/descriptor.proto\"_\n\nMethodRule\x12\x35\n\x05scope\x18\x01 \x01(\x0e\x32\x1f.threadkeep.common.v1.ScopeRuleR\x05scope\x12\x1a\n\x08mutation\x18\x02 \x01(\x08R\x08mutation\"\x9a\x01\n\tFieldRule\x12\x33\n\x04kind\x18\x01 \x01(\x0e\x32\x1f.threadkeep.common.v1.FieldKindR\x04kind\x12\x1a\n\x08required\x18\x02 \x01(\x08R\x08required\x12\x19\n\x08max_size\x18\x03 \x01(\rR\x07maxSize\x12!\n\x0cnot_negative\x18\x04 \x01(\x08R\x0bnotNegative*f\n\tScopeRule\x12\x1a\n\x16SCOPE_RULE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSCOPE_RULE_NONE\x10\x01\x12\x12\n\x0eSCOPE_RULE_ONE\x10\x02\x12\x14\n\x10SCOPE_RULE_GRANT\x10\x03*{\n\tFieldKind\x12\x1a\n\x16\x46IELD_KIND_UNSPECIFIED\x10\x00\x12\x11\n\rFIELD_KIND_ID\x10\x01\x12\x13\n\x0f\x46IELD_KIND_NAME\x10\x02\x12\x13\n\x0f\x46IELD_KIND_JSON\x10\x03\x12\x15\n\x11\x46IELD_KIND_SHA256\x10\x04:]\n\x06method\x12\x1e.google.protobuf.MethodOptions\x18\xf5\x93\x03 \x01(\x0b\x32 .threadkeep.common.v1.MethodRuleR\x06method\x88\x01\x01:Y\n\x05\x66ield\x12\x1d.google.protobuf.FieldOptions\x18\xf6\x93\x03 \x01(\x0b\x32\x1f.threadkeep.common.v1.FieldRuleR\x05\x66ield\x88\x01\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'threadkeep.common.v1.options_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SCOPERULE']._serialized_start=312
-  _globals['_SCOPERULE']._serialized_end=414
-  _globals['_FIELDKIND']._serialized_start=416
-  _globals['_FIELDKIND']._serialized_end=539
+  _globals['_SCOPERULE']._serialized_start=348
+  _globals['_SCOPERULE']._serialized_end=450
+  _globals['_FIELDKIND']._serialized_start=452
+  _globals['_FIELDKIND']._serialized_end=575
   _globals['_METHODRULE']._serialized_start=94
   _globals['_METHODRULE']._serialized_end=189
-  _globals['_FIELDRULE']._serialized_start=191
-  _globals['_FIELDRULE']._serialized_end=310
+  _globals['_FIELDRULE']._serialized_start=192
+  _globals['_FIELDRULE']._serialized_end=346
 # @@protoc_insertion_point(module_scope)

@@ -120,6 +120,7 @@ class FieldRule(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     REQUIRED_FIELD_NUMBER: _builtins.int
     MAX_SIZE_FIELD_NUMBER: _builtins.int
+    NOT_NEGATIVE_FIELD_NUMBER: _builtins.int
     kind: Global___FieldKind.ValueType
     """The kind of content. It is checked whenever the field is present; an ID that is `optional` and present but empty is
     refused.
@@ -128,16 +129,19 @@ class FieldRule(_message.Message):
     """The field must be present and not empty."""
     max_size: _builtins.int
     """Largest number of characters (text) or bytes (bytes) or elements (repeated, map); 0 leaves the kind's own limit."""
+    not_negative: _builtins.bool
+    """The number must not be below 0."""
     def __init__(
         self,
         *,
         kind: Global___FieldKind.ValueType = ...,
         required: _builtins.bool = ...,
         max_size: _builtins.int = ...,
+        not_negative: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "max_size", b"max_size", "required", b"required"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "max_size", b"max_size", "not_negative", b"not_negative", "required", b"required"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
