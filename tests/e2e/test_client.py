@@ -91,7 +91,7 @@ def _methods() -> set[str]:
 
 @pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
 async def test_every_call_of_the_client(call: Both, tmp_path: Path) -> None:
-    for part in (_config, _sessions, _runs, _checkpoints, _artifacts):
+    for part in (_config, _sessions, _runs, _checkpoints, _store, _artifacts):
         await part(call, tmp_path)
     assert _methods() - call.called == set()
 
@@ -226,8 +226,29 @@ async def _checkpoints(call: Both, tmp_path: Path) -> None:
     assert (found.checkpoint.checkpoint_json, found.checkpoint_id_floor) == (b'{"v": 1}', "1")
     (one,) = await call("checkpoints.list", session_id="by-hand", metadata_filter_json='{"a": 1}')
     assert one == found.checkpoint
+    assert (await call("checkpoints.copy_thread", "by-hand", "copied")).receipt.commit_sequence == 1
+    with pytest.raises(errors.IdTaken):
+        await call("checkpoints.copy_thread", "by-hand", "copied")
+    assert not (await call("checkpoints.prune_thread", "copied")).HasField("receipt")
+    await call("checkpoints.delete_for_runs", ["no such run"])
+    assert (await call("checkpoints.get", "copied")).checkpoint.pending_writes == found.checkpoint.pending_writes
     await call("checkpoints.delete_thread", "by-hand")
     assert not (await call("checkpoints.get", "by-hand")).HasField("checkpoint")
+
+
+async def _store(call: Both, tmp_path: Path) -> None:
+    from threadkeep.runtime.v1 import store_pb2
+
+    await call("store.put", ["u", "1"], "k", {"n": 1}, vectors=[[1.0, 0.0]])
+    item = await call("store.get", ["u", "1"], "k")
+    assert (item.value_json, [*item.namespace]) == (b'{"n":1}', ["u", "1"])
+    assert [one.key for one in await call("store.search", ["u"], query=[1.0, 0.0], limit=1)] == ["k"]
+    assert await call("store.search", ["u"], filter={"n": {"$gt": 1}}) == []
+    assert await call("store.list_namespaces", prefix=["*"]) == [("u", "1")]
+    get = store_pb2.StoreOp(get=store_pb2.ItemGet(namespace=["u", "1"], key="k"))
+    assert (await call("store.batch", [get])).results[0].items[0].value_json == b'{"n":1}'
+    await call("store.delete", ["u", "1"], "k")
+    assert await call("store.get", ["u", "1"], "k") is None
 
 
 async def _artifacts(call: Both, tmp_path: Path) -> None:

@@ -138,6 +138,9 @@ class Checkpoints(Part):
     put_writes = _unary(threads.put_writes)
     get = _unary(threads.get)
     delete_thread = _unary(threads.delete_thread)
+    delete_for_runs = _unary(threads.delete_for_runs)
+    copy_thread = _unary(threads.copy_thread)
+    prune_thread = _unary(threads.prune_thread)
 
     async def list(self, **filters: Any) -> AsyncIterator[Any]:
         """CheckpointTuples, newest first; the filters are those of `threadkeep._api.threads.list`."""

@@ -7,7 +7,7 @@ A receipt is looked for before anything else, so that a replay gives the first r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from threadkeep_chassis.errors import FieldInvalid, RequestIdReused, ShuttingDow
 from threadkeep_chassis.scope import Call, Grant, Scope
 from threadkeep_chassis.scope import Trace as CallTrace
 from threadkeep_chassis.signals import Signals
+from threadkeep_runtime.checkpoints import sessions_of_runs
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commands import Command, SessionDraft
 from threadkeep_runtime.domain.errors import RunNotFound, SessionNotFound, TaskNotFound, TicketNotFound, WaitTimeout
@@ -175,6 +176,38 @@ class Commands:
     ) -> Outcome:
         """Raises RunNotFound, LeaseLost, LeaseRequired."""
         return await self._submit(origin, commands.DeleteCheckpoints(**_to(origin, session_id), lease=lease), render)
+
+    async def prune_checkpoints(
+        self, origin: Origin, session_id: str, lease: LeaseRef | None, render: Render
+    ) -> Outcome:
+        """Keeps the latest. Raises RunNotFound, LeaseLost, LeaseRequired."""
+        return await self._submit(origin, commands.RemoveCheckpoints(**_to(origin, session_id), lease=lease), render)
+
+    async def copy_checkpoints(
+        self, origin: Origin, source_session_id: str, session_id: str, lease: LeaseRef | None, render: Render
+    ) -> Outcome:
+        """Raises RunNotFound, LeaseLost, LeaseRequired, IdTaken."""
+        command = commands.CopyCheckpoints(
+            **_to(origin, session_id), source_key=thread_key_of(origin.scope.key, source_session_id), lease=lease
+        )
+        return await self._submit(origin, command, render)
+
+    async def delete_for_runs(self, origin: Origin, run_ids: Sequence[str], render: Render) -> Outcome:
+        """One commit for each session, then the receipt: a call that was cut off goes on. Raises LeaseRequired."""
+        wanted = tuple(sorted(set(run_ids)))
+
+        def look(connection: SyncConnection) -> Outcome | list[str]:
+            return _answered(connection, origin.request) or sessions_of_runs(connection, origin.scope.key, wanted)
+
+        async with self._database.read() as connection:
+            found = await connection.run(look)
+        if isinstance(found, Outcome):
+            return found
+        for session_id in found:
+            command = commands.RemoveCheckpoints(**_to(origin, session_id), run_ids=wanted)
+            await self._pipeline.submit(Work(command, size=origin.size))
+        # No session has this id: nothing is committed but the receipt.
+        return await self._submit(origin, commands.RemoveCheckpoints(**_to(origin, ""), run_ids=wanted), render)
 
     async def wait_task(self, call: Call, task_id: str, seconds: float) -> Task:
         """The task once it is final or waits for an answer. Raises TaskNotFound, WaitTimeout, ShuttingDown."""

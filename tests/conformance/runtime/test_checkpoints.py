@@ -1,5 +1,7 @@
 """Checkpoints over the wire: what is put is what is read, on every backend (R20)."""
 
+import base64
+import hashlib
 import json
 from typing import Any
 
@@ -263,6 +265,42 @@ async def test_nul_is_nothing_special_in_a_value_and_refused_in_a_name(saver: Sa
     for pending, field in ((write("t\x00", 0), "task_id"), (write("t", 0, channel="\x00"), "channel")):
         details = await refused(saver.write(writes(1, pending)))
         assert list(details.violations) == [f"writes.writes[0].{field}"]
+
+
+def noise(size: int, seed: str) -> str:
+    """Text of so many bytes that no index can compress."""
+    return base64.b64encode(hashlib.shake_256(seed.encode()).digest(size)).decode()[:size]
+
+
+@pytest.mark.rule("R20", "R22", "X8")
+async def test_names_of_every_length_that_is_promised_are_kept(saver: Saver) -> None:
+    ns = noise(2200, "ns")
+    identity = noise(300 - 44, "id")
+    channel, version, task_id = noise(200, "channel"), noise(100, "version"), noise(2500 - 2200 - 256, "task")
+    await saver.put(put(1, value(channel, version, b"v"), ns=ns, checkpoint_id=identity))
+    pending = write(task_id, 0, path=noise(4096, "path"))
+    written = writes(1, pending, ns=ns)
+    written.checkpoint_id = identity
+    await saver.write(written)
+    found = await saver.get(ns=ns)
+    assert (found.checkpoint_ns, found.checkpoint_id) == (ns, identity)
+    assert (found.channel_values[0].channel, found.channel_values[0].version) == (channel, version)
+    assert list(found.pending_writes) == [pending]
+
+
+@pytest.mark.rule("R20", "R22", "X8")
+async def test_names_that_are_too_long_together_are_refused_by_the_longest(saver: Saver) -> None:
+    wide = "\U0001f600"
+    for change, field in (
+        ({"checkpoint_ns": wide * 617}, "put.checkpoint_ns"),
+        ({"channel_values": [value(wide * 600, "v" * 101)]}, "put.channel_values[0].channel"),
+        ({"channel_values": [value("c" * 101, "v" * 2400)]}, "put.channel_values[0].version"),
+        ({"channel_values": [value("c" * 2480, "")]}, "put.channel_values[0].channel"),
+    ):
+        details = await refused(saver.put(put(1, **change)))
+        assert (details.reason, list(details.violations)) == ("FIELD_INVALID", [field])
+    details = await refused(saver.write(writes(1, write(wide * 620, 0))))
+    assert (details.reason, list(details.violations)) == ("FIELD_INVALID", ["writes.writes[0].task_id"])
 
 
 @pytest.mark.rule("R20")

@@ -298,8 +298,10 @@ async def test_a_canceled_task_whose_worker_died_is_canceled_without_a_worker(su
 @pytest.mark.suite(settings=SHORT, services=["config", "runtime"], topologies=["embedded"])
 async def test_heartbeats_keep_a_lease_for_as_long_as_they_come(suite: Suite) -> None:
     runtime = Runtime(suite)
-    held = await runtime.lease(ttl=TTL)
+    # Long enough that a machine that stands still for a while takes nothing from the one that does heartbeats.
+    held = await runtime.lease(ttl=60)
     silent = await runtime.lease(ttl=TTL)
+    first = (await runtime.run(held.run.run_id)).lease_expire_time.ToNanoseconds()
 
     async def the_silent_one_is_lost() -> bool:
         await runtime.heartbeat(held.lease)
@@ -308,6 +310,7 @@ async def test_heartbeats_keep_a_lease_for_as_long_as_they_come(suite: Suite) ->
     await eventually(the_silent_one_is_lost, interval=0.1)
     run = await runtime.run(held.run.run_id)
     assert (run.crash_count, run.epoch, run.state) == (0, 1, run_pb2.RUN_STATE_RUNNING)
+    assert run.lease_expire_time.ToNanoseconds() > first
 
 
 @pytest.mark.rule("R8", "X7")

@@ -245,3 +245,26 @@ async def list_checkpoints(world: World) -> checkpoint_service_pb2.ListCheckpoin
 @register("CheckpointService.DeleteThread", "session_id")
 async def delete_thread(world: World) -> checkpoint_service_pb2.DeleteThreadRequest:
     return checkpoint_service_pb2.DeleteThreadRequest(request_id=fresh_id(), session_id=await with_checkpoint(world))
+
+
+@register("CheckpointService.DeleteForRuns")
+async def delete_for_runs(world: World) -> checkpoint_service_pb2.DeleteForRunsRequest:
+    await with_checkpoint(world)
+    return checkpoint_service_pb2.DeleteForRunsRequest(request_id=fresh_id(), run_ids=[fresh_id("run")])
+
+
+@register("CheckpointService.CopyThread", "source_session_id")
+async def copy_thread(world: World) -> checkpoint_service_pb2.CopyThreadRequest:
+    source = await with_checkpoint(world)
+    return checkpoint_service_pb2.CopyThreadRequest(
+        request_id=fresh_id(), source_session_id=source, target_session_id=fresh_id("session")
+    )
+
+
+@register("CheckpointService.PruneThread", "session_id")
+async def prune_thread(world: World) -> checkpoint_service_pb2.PruneThreadRequest:
+    return checkpoint_service_pb2.PruneThreadRequest(
+        request_id=fresh_id(),
+        session_id=await with_checkpoint(world),
+        strategy=checkpoint_service_pb2.PRUNE_STRATEGY_DELETE,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from threadkeep._api.values import given
 from threadkeep._rpc.method import Call, method, new_request_id, whole
 from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2, commit_pb2, thread_service_pb2
@@ -11,6 +13,9 @@ _PUT = method(checkpoint_service_pb2, "CheckpointService", "PutCheckpoint")
 _PUT_WRITES = method(checkpoint_service_pb2, "CheckpointService", "PutWrites")
 _GET = method(checkpoint_service_pb2, "CheckpointService", "GetCheckpoint")
 _LIST = method(checkpoint_service_pb2, "CheckpointService", "ListCheckpoints")
+_DELETE_FOR_RUNS = method(checkpoint_service_pb2, "CheckpointService", "DeleteForRuns")
+_COPY_THREAD = method(checkpoint_service_pb2, "CheckpointService", "CopyThread")
+_PRUNE_THREAD = method(checkpoint_service_pb2, "CheckpointService", "PruneThread")
 _DELETE_THREAD = method(checkpoint_service_pb2, "CheckpointService", "DeleteThread")
 
 
@@ -92,3 +97,44 @@ def delete_thread(
         request_id=request_id or new_request_id(), session_id=session_id, **given(lease=lease)
     )
     return Call(_DELETE_THREAD, request, whole)
+
+
+def delete_for_runs(
+    run_ids: Iterable[str], *, request_id: str | None = None
+) -> Call[checkpoint_service_pb2.DeleteForRunsResponse]:
+    """Deletes the checkpoints whose metadata `run_id` is one of these, in every session of the scope. Raises
+    LeaseRequired."""
+    request = checkpoint_service_pb2.DeleteForRunsRequest(request_id=request_id or new_request_id(), run_ids=run_ids)
+    return Call(_DELETE_FOR_RUNS, request, whole)
+
+
+def copy_thread(
+    source_session_id: str,
+    target_session_id: str,
+    *,
+    lease: commit_pb2.Lease | None = None,
+    request_id: str | None = None,
+) -> Call[checkpoint_service_pb2.CopyThreadResponse]:
+    """Copies all checkpoints and writes into a session that holds none. Raises IdTaken, LeaseRequired, LeaseLost."""
+    request = checkpoint_service_pb2.CopyThreadRequest(
+        request_id=request_id or new_request_id(),
+        source_session_id=source_session_id,
+        target_session_id=target_session_id,
+        **given(lease=lease),
+    )
+    return Call(_COPY_THREAD, request, whole)
+
+
+def prune_thread(
+    session_id: str,
+    strategy: checkpoint_service_pb2.PruneStrategy.ValueType = checkpoint_service_pb2.PRUNE_STRATEGY_KEEP_LATEST,
+    *,
+    lease: commit_pb2.Lease | None = None,
+    request_id: str | None = None,
+) -> Call[checkpoint_service_pb2.PruneThreadResponse]:
+    """Deletes checkpoints that a thread no longer needs; what is deleted does not come back. Raises LeaseRequired,
+    LeaseLost."""
+    request = checkpoint_service_pb2.PruneThreadRequest(
+        request_id=request_id or new_request_id(), session_id=session_id, strategy=strategy, **given(lease=lease)
+    )
+    return Call(_PRUNE_THREAD, request, whole)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -124,10 +124,7 @@ def to_writes(
 def from_tuple(stored: checkpoint_pb2.CheckpointTuple, serde: SerializerProtocol) -> CheckpointTuple:
     """LangGraph's tuple of a stored checkpoint. Raises DecodingRefused."""
     document = json.loads(stored.checkpoint_json)
-    values = dict(document.get("channel_values") or {})
-    for one in stored.channel_values:
-        if one.type != NO_VALUE:
-            values[one.channel] = _load(one.type, one.data, f"channel {one.channel!r}", serde)
+    values = _values(document, stored, None, serde)
     parent = stored.parent_checkpoint_id
     return CheckpointTuple(
         config=config_of(stored.session_id, stored.checkpoint_ns, stored.checkpoint_id),
@@ -136,6 +133,27 @@ def from_tuple(stored: checkpoint_pb2.CheckpointTuple, serde: SerializerProtocol
         parent_config=config_of(stored.session_id, stored.checkpoint_ns, parent) if parent else None,
         pending_writes=from_writes(stored.pending_writes, serde),
     )
+
+
+def values_of(
+    stored: checkpoint_pb2.CheckpointTuple, channels: Collection[str], serde: SerializerProtocol
+) -> dict[str, Any]:
+    """The values of some channels, of those that have one. Raises DecodingRefused."""
+    return _values(json.loads(stored.checkpoint_json), stored, channels, serde)
+
+
+def _values(
+    document: Mapping[str, Any],
+    stored: checkpoint_pb2.CheckpointTuple,
+    channels: Collection[str] | None,
+    serde: SerializerProtocol,
+) -> dict[str, Any]:
+    inline = document.get("channel_values") or {}
+    values = {channel: value for channel, value in inline.items() if channels is None or channel in channels}
+    for one in stored.channel_values:
+        if one.type != NO_VALUE and (channels is None or one.channel in channels):
+            values[one.channel] = _load(one.type, one.data, f"channel {one.channel!r}", serde)
+    return values
 
 
 def from_writes(writes: Sequence[checkpoint_pb2.PendingWrite], serde: SerializerProtocol) -> list[tuple[str, str, Any]]:

@@ -6,7 +6,7 @@ that a worker binds to its run is in `run_saver`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from random import random
 from typing import Any
 
@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    DeltaChannelHistory,
     get_checkpoint_id,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -25,6 +26,7 @@ from threadkeep._api import threads
 from threadkeep._rpc.method import Call
 from threadkeep.client import AsyncClient, Client
 from threadkeep.langgraph import codec, idclock
+from threadkeep.langgraph.history import History
 from threadkeep.langgraph.serde import AllowedType, EncodingRefused, StrictSerializer
 from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2
 
@@ -80,6 +82,25 @@ def list_filters(
     if before is not None:
         wanted["before_checkpoint_id"] = get_checkpoint_id(before) or None
     return wanted
+
+
+def batched_run_ids(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The run ids in portions that one call takes. TypeError for a single text."""
+    if isinstance(run_ids, str):
+        raise TypeError("run_ids is a sequence of ids, not one id")
+    for start in range(0, len(run_ids), 1000):
+        yield [str(one) for one in run_ids[start : start + 1000]]
+
+
+def prune_strategy(thread_ids: Sequence[str], strategy: str) -> checkpoint_service_pb2.PruneStrategy.ValueType:
+    """The contract's strategy. ValueError for an unknown one, TypeError for a single text as thread_ids."""
+    if isinstance(thread_ids, str):
+        raise TypeError("thread_ids is a sequence of ids, not one id")
+    if strategy == "keep_latest":
+        return checkpoint_service_pb2.PRUNE_STRATEGY_KEEP_LATEST
+    if strategy == "delete":
+        return checkpoint_service_pb2.PRUNE_STRATEGY_DELETE
+    raise ValueError(f"unknown prune strategy {strategy!r}; there are keep_latest and delete")
 
 
 class ThreadkeepSaver(SaverBase):
@@ -146,6 +167,41 @@ class ThreadkeepSaver(SaverBase):
         """Deletes a thread's checkpoints and writes; the session stays. Raises LeaseRequired."""
         self._sync.checkpoints.delete_thread(str(thread_id))
 
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints of these runs (metadata `run_id`), in all threads. Raises LeaseRequired."""
+        for some in batched_run_ids(run_ids):
+            self._sync.checkpoints.delete_for_runs(some)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies all checkpoints and writes into a thread that holds none. Raises IdTaken, LeaseRequired."""
+        self._sync.checkpoints.copy_thread(str(source_thread_id), str(target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prunes each thread: `keep_latest` keeps each namespace's latest checkpoint and what delta channels need
+        of its ancestors, `delete` nothing. ValueError for another strategy. Raises LeaseRequired."""
+        chosen = prune_strategy(thread_ids, strategy)
+        for thread_id in thread_ids:
+            self._sync.checkpoints.prune_thread(str(thread_id), chosen)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The writes to each channel by the ancestors of the checkpoint that `config` names (or the latest), oldest
+        first, back to the one that stores the channel: its value is the seed. Two calls, however long it is."""
+        if not channels:
+            return {}
+        found = (self._sync.checkpoints._run(get_call(config))).checkpoint
+        history = History(channels, found.parent_checkpoint_id, self.serde)
+        while history.wants_more():
+            moved = False
+            for stored in self._sync.checkpoints.list(**history.ancestors(codec.session_id_of(config), found)):
+                moved = history.visit(stored) or moved
+                if not history.wants_more():
+                    break
+            if not moved:
+                break
+        return history.result()
+
     # --- asyncio
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -190,3 +246,38 @@ class ThreadkeepSaver(SaverBase):
     async def adelete_thread(self, thread_id: str) -> None:
         """Deletes a thread's checkpoints and writes; the session stays. Raises LeaseRequired."""
         await self._async.checkpoints.delete_thread(str(thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints of these runs (metadata `run_id`), in all threads. Raises LeaseRequired."""
+        for some in batched_run_ids(run_ids):
+            await self._async.checkpoints.delete_for_runs(some)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies all checkpoints and writes into a thread that holds none. Raises IdTaken, LeaseRequired."""
+        await self._async.checkpoints.copy_thread(str(source_thread_id), str(target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prunes each thread: `keep_latest` keeps each namespace's latest checkpoint and what delta channels need
+        of its ancestors, `delete` nothing. ValueError for another strategy. Raises LeaseRequired."""
+        chosen = prune_strategy(thread_ids, strategy)
+        for thread_id in thread_ids:
+            await self._async.checkpoints.prune_thread(str(thread_id), chosen)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The writes to each channel by the ancestors of the checkpoint that `config` names (or the latest), oldest
+        first, back to the one that stores the channel: its value is the seed. Two calls, however long it is."""
+        if not channels:
+            return {}
+        found = (await self._async.checkpoints._run(get_call(config))).checkpoint
+        history = History(channels, found.parent_checkpoint_id, self.serde)
+        while history.wants_more():
+            moved = False
+            async for stored in self._async.checkpoints.list(**history.ancestors(codec.session_id_of(config), found)):
+                moved = history.visit(stored) or moved
+                if not history.wants_more():
+                    break
+            if not moved:
+                break
+        return history.result()

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import upsert
+from threadkeep_runtime.checkpoints.removing import copy, remove
 from threadkeep_runtime.checkpoints.rollback import apply_rollback
 from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointPut, CheckpointWrites, unversioned_key
 from threadkeep_runtime.store.statements import padded
@@ -46,7 +47,13 @@ _DELETES = tuple(
 
 
 def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -> None:
-    """Writes the changes of different threads: deletes first, then their operations in order."""
+    """Writes the changes of different threads: copies of what was there, deletes, then their operations in order."""
+    for change in changes:
+        if change.copied_from is not None:
+            copy(connection, change.copied_from, change.thread_key, change.commit_sequence)
+    for change in changes:
+        if change.removal is not None:
+            remove(connection, change.thread_key, change.removal)
     deleted = [change.thread_key for change in changes if change.delete_all]
     if deleted:
         for statement in _DELETES:

@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from threadkeep_chassis.errors import FailedPrecondition, InvalidArgument
+from threadkeep_chassis.errors import FailedPrecondition, FieldInvalid, InvalidArgument
 
 ROOT_NAMESPACE = ""
 """The namespace of the root graph."""
+
+MAX_KEY_BYTES = 2500
+"""Largest number of bytes that the names of one row's key have together, in UTF-8. PostgreSQL's index takes 2,704 for
+the whole key, with the thread's 40 and the columns' headers; what it could not hold, no backend takes."""
 
 
 class CheckpointDeleted(FailedPrecondition):
@@ -131,13 +135,38 @@ class RollBack:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """The root namespace's greatest checkpoint, as `threadkeep.checkpoint.saved` tells of it."""
+
+    checkpoint_id: str
+    parent_checkpoint_id: str | None
+    channels: tuple[str, ...]
+    """Channels with a value that is not inline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What a thread loses: checkpoints with their writes, and values that no other checkpoint refers to."""
+
+    checkpoints: tuple[tuple[str, str], ...]
+    """(checkpoint_ns, checkpoint_id)."""
+    values: tuple[tuple[str, str, str], ...]
+    """(checkpoint_ns, channel, version)."""
+    head: Head | None
+    """What is the root's head afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointChange:
-    """What one commit does to the checkpoint tables: deletes what was so decided; then the operations."""
+    """What one commit does to the checkpoint tables: copies, deletes, if so decided; then the operations."""
 
     thread_key: str
     commit_sequence: int
     ops: tuple[CheckpointOp, ...] = ()
     delete_all: bool = False
+    removal: Removal | None = None
+    copied_from: str | None = None
+    """Key of the thread whose rows are copied."""
     roll_back: RollBack | None = None
 
 
@@ -154,6 +183,19 @@ class CheckpointDecision:
 def unversioned_key(checkpoint_id: str) -> str:
     """The version under which a checkpoint's value of an unversioned channel lies: no other checkpoint finds it."""
     return f"@{checkpoint_id}"
+
+
+def check_key(**names: tuple[str, str]) -> None:
+    """Raises FieldInvalid, of the longest name, if a row's names are too long together.
+
+    `names`: what each is called, with its path in the request and its text.
+    """
+    sizes = {name: len(text.encode()) for name, (_, text) in names.items()}
+    total = sum(sizes.values())
+    if total > MAX_KEY_BYTES:
+        longest = max(sizes, key=sizes.__getitem__)
+        rule = f"{', '.join(names)} have at most {MAX_KEY_BYTES} bytes together, not {total}"
+        raise FieldInvalid(names[longest][0], rule)
 
 
 def named_at_or_below(ops: Iterable[CheckpointOp], floor: str) -> set[tuple[str, str]]:
@@ -200,4 +242,14 @@ def saved_payload(put: CheckpointPut) -> dict[str, Any]:
         "checkpoint_id": put.checkpoint_id,
         "parent_checkpoint_id": put.parent_checkpoint_id,
         "channels": [value.channel for value in put.channel_values],
+    }
+
+
+def head_payload(head: Head) -> dict[str, Any]:
+    """The same for a checkpoint that became the root's head without being put."""
+    return {
+        "checkpoint_ns": ROOT_NAMESPACE,
+        "checkpoint_id": head.checkpoint_id,
+        "parent_checkpoint_id": head.parent_checkpoint_id,
+        "channels": list(head.channels),
     }

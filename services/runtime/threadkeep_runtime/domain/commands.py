@@ -177,6 +177,26 @@ class DeleteCheckpoints(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveCheckpoints(Command):
+    """LangGraph's prune with keep_latest, or its delete_for_runs for one thread."""
+
+    kind = "remove_checkpoints"
+    lease: LeaseRef | None = None
+    run_ids: tuple[str, ...] | None = None
+    """Checkpoints of these runs go. None: all but the latest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyCheckpoints(Command):
+    """LangGraph's copy_thread, as a commit of the target."""
+
+    kind = "copy_checkpoints"
+    source_key: str
+    """Thread key of the source, in the same scope."""
+    lease: LeaseRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRun(Command):
     """A worker takes a queued run."""
 

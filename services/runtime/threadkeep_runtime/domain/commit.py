@@ -12,7 +12,14 @@ from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from threadkeep_runtime.domain import transitions
-from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointIndex, CheckpointOp, RollBack
+from threadkeep_runtime.domain.checkpoints import (
+    CheckpointChange,
+    CheckpointIndex,
+    CheckpointOp,
+    Head,
+    Removal,
+    RollBack,
+)
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
@@ -51,6 +58,13 @@ class View:
     checkpoints: CheckpointIndex = NO_CHECKPOINTS
     root_before_task: str | None = None
     """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
+    removal: Removal | None = None
+    """What the command takes away; None if that is nothing."""
+    source: Thread | None = None
+    """The thread that the command copies from, if it holds checkpoints."""
+    source_head: Head | None = None
+    holds_checkpoints: bool = False
+    """Of a copy's target."""
 
 
 class Change(NamedTuple, Generic[T]):
@@ -264,11 +278,17 @@ class CommitDraft:
         return after
 
     def save(
-        self, ops: tuple[CheckpointOp, ...] = (), *, delete_all: bool = False, roll_back: RollBack | None = None
+        self,
+        ops: tuple[CheckpointOp, ...] = (),
+        *,
+        delete_all: bool = False,
+        removal: Removal | None = None,
+        copied_from: str | None = None,
+        roll_back: RollBack | None = None,
     ) -> None:
-        """Writes or deletes checkpoints."""
+        """Writes, deletes or copies checkpoints."""
         self.checkpoints = CheckpointChange(
-            self.thread.thread_key, self.thread.commit_sequence, ops, delete_all, roll_back
+            self.thread.thread_key, self.thread.commit_sequence, ops, delete_all, removal, copied_from, roll_back
         )
 
     def finish(self) -> Decision:

@@ -14,7 +14,12 @@ from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run
 from threadkeep_runtime.domain.sessions import create_session, update_session
 from threadkeep_runtime.domain.tasks import cancel_task, submit_task
-from threadkeep_runtime.domain.thread_commit import commit_thread, delete_checkpoints
+from threadkeep_runtime.domain.thread_commit import (
+    commit_thread,
+    copy_checkpoints,
+    delete_checkpoints,
+    remove_checkpoints,
+)
 from threadkeep_runtime.domain.tickets import pass_deadline, resolve_ticket
 
 _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision]] = {
@@ -25,6 +30,8 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.ResolveTicket: resolve_ticket,
     commands.CommitThread: commit_thread,
     commands.DeleteCheckpoints: delete_checkpoints,
+    commands.RemoveCheckpoints: remove_checkpoints,
+    commands.CopyCheckpoints: copy_checkpoints,
     commands.LeaseRun: lease_run,
     commands.ReleaseRun: release_run,
     commands.RecoverLease: recover_lease,

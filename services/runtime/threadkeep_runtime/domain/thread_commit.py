@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from threadkeep_chassis.errors import FieldInvalid, IdTaken
-from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, decide_checkpoint_ops, saved_payload
+from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, decide_checkpoint_ops, head_payload, saved_payload
 from threadkeep_runtime.domain.commands import (
     Awaiting,
     Command,
     CommitThread,
+    CopyCheckpoints,
     DeleteCheckpoints,
     Ended,
+    RemoveCheckpoints,
     SessionDraft,
 )
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
@@ -63,6 +65,65 @@ def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) ->
     commit.save(delete_all=True)
     run_id, task_id = _origin(view, command.lease)
     commit.emit("checkpoint.deleted", {}, INTERNAL, run_id=run_id, task_id=task_id)
+    return commit.finish()
+
+
+def remove_checkpoints(view: View, command: RemoveCheckpoints, new_id: NewId) -> Decision:
+    """Removes some of a thread's checkpoints; what goes was found under the thread's lock. To find none is no error.
+
+    Raises RunNotFound, LeaseLost, LeaseRequired.
+    """
+    removal = view.removal
+    if view.thread is None or removal is None:
+        return nothing(view, command)
+    _check_fence(view, command.lease, touches_checkpoints=True)
+    commit = CommitDraft(view, command, new_id)
+    commit.is_of_run = command.lease is not None
+    greatest = max(checkpoint_id for _, checkpoint_id in removal.checkpoints)
+    head_before = commit.thread.root_checkpoint_id
+    head = None if removal.head is None else removal.head.checkpoint_id
+    commit.set_thread(root_checkpoint_id=head, checkpoint_floor=max(commit.thread.checkpoint_floor, greatest))
+    commit.save(removal=removal)
+    run_id, task_id = _origin(view, command.lease)
+    if head == head_before:
+        commit.emit("checkpoint.pruned", {"count": len(removal.checkpoints)}, INTERNAL, run_id=run_id, task_id=task_id)
+    else:
+        # The head is gone: followers begin anew with what is the head now.
+        commit.emit("checkpoint.deleted", {}, INTERNAL, run_id=run_id, task_id=task_id)
+        if removal.head is not None:
+            payload = head_payload(removal.head)
+            commit.emit("checkpoint.saved", payload, INTERNAL, run_id=run_id, task_id=task_id)
+    return commit.finish()
+
+
+def copy_checkpoints(view: View, command: CopyCheckpoints, new_id: NewId) -> Decision:
+    """Copies another thread's checkpoints into one that holds none, which it creates. To copy none is no error.
+
+    Raises RunNotFound, LeaseLost, LeaseRequired, SessionNotFound (a lease and no session), IdTaken.
+    """
+    source = view.source
+    if view.thread is None and command.lease is not None:
+        raise SessionNotFound()
+    _check_fence(view, command.lease, touches_checkpoints=True)
+    if source is None:
+        return nothing(view, command)
+    if view.holds_checkpoints:
+        raise IdTaken("session", command.session_id)
+    if view.thread is None:
+        commit = start_thread(view, command, SessionDraft(), new_id)
+    else:
+        commit = CommitDraft(view, command, new_id)
+    commit.is_of_run = command.lease is not None
+    commit.set_thread(
+        root_checkpoint_id=source.root_checkpoint_id,
+        checkpoint_top=max(commit.thread.checkpoint_top, source.checkpoint_top),
+        checkpoint_floor=max(commit.thread.checkpoint_floor, source.checkpoint_floor),
+    )
+    commit.save(copied_from=command.source_key)
+    if view.source_head is not None:
+        run_id, task_id = _origin(view, command.lease)
+        payload = head_payload(view.source_head)
+        commit.emit("checkpoint.saved", payload, INTERNAL, run_id=run_id, task_id=task_id)
     return commit.finish()
 
 

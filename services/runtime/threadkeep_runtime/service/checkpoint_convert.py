@@ -18,6 +18,7 @@ from threadkeep_runtime.domain.checkpoints import (
     CheckpointWrites,
     PendingWrite,
     StoredCheckpoint,
+    check_key,
     unversioned_key,
 )
 
@@ -45,12 +46,17 @@ def put_from_proto(put: checkpoint_pb2.CheckpointPut, path: str) -> CheckpointPu
     if not isinstance(checkpoint.get("channel_values", {}), dict):
         raise FieldInvalid(f"{path}.checkpoint_json", "channel_values must be an object")
     _document(put.metadata_json, f"{path}.metadata_json")
+    namespace, identity = (f"{path}.checkpoint_ns", put.checkpoint_ns), (f"{path}.checkpoint_id", put.checkpoint_id)
+    check_key(checkpoint_ns=namespace, checkpoint_id=identity)
     values = []
     for index, value in enumerate(put.channel_values):
         at = f"{path}.channel_values[{index}]"
         _check_text(value.channel, f"{at}.channel")
         _check_text(value.version, f"{at}.version")
         _check_text(value.type, f"{at}.type")
+        # A value without a version lies under its checkpoint's id.
+        version = (f"{at}.version", value.version or unversioned_key(put.checkpoint_id))
+        check_key(checkpoint_ns=namespace, channel=(f"{at}.channel", value.channel), version=version)
         values.append(ChannelValue(value.channel, value.version, value.type, value.data))
     return CheckpointPut(
         checkpoint_ns=put.checkpoint_ns,
@@ -67,6 +73,8 @@ def put_from_proto(put: checkpoint_pb2.CheckpointPut, path: str) -> CheckpointPu
 def writes_from_proto(writes: checkpoint_pb2.CheckpointWrites, path: str) -> CheckpointWrites:
     """Pending writes to store. Raises FieldInvalid."""
     _check_text(writes.checkpoint_ns, f"{path}.checkpoint_ns")
+    namespace = (f"{path}.checkpoint_ns", writes.checkpoint_ns)
+    identity = (f"{path}.checkpoint_id", writes.checkpoint_id)
     pending = []
     for index, write in enumerate(writes.writes):
         at = f"{path}.writes[{index}]"
@@ -74,6 +82,7 @@ def writes_from_proto(writes: checkpoint_pb2.CheckpointWrites, path: str) -> Che
         _check_text(write.channel, f"{at}.channel")
         _check_text(write.type, f"{at}.type")
         _check_text(write.task_path, f"{at}.task_path")
+        check_key(checkpoint_ns=namespace, checkpoint_id=identity, task_id=(f"{at}.task_id", write.task_id))
         pending.append(PendingWrite(write.task_id, write.index, write.channel, write.type, write.data, write.task_path))
     return CheckpointWrites(writes.checkpoint_ns, writes.checkpoint_id, tuple(pending), path)
 

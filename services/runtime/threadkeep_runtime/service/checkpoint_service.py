@@ -13,6 +13,7 @@ from threadkeep_chassis.scope import Call, current_call
 from threadkeep_runtime.checkpoints import CheckpointQuery, PageKey, load_checkpoint, load_checkpoints, page_keys
 from threadkeep_runtime.domain.checkpoints import CheckpointOp, StoredCheckpoint
 from threadkeep_runtime.domain.values import thread_key_of
+from threadkeep_runtime.pipeline import Render
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, origin_of
 from threadkeep_runtime.service.checkpoint_convert import (
@@ -92,17 +93,71 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
     ) -> pb.DeleteThreadResponse:
         """A commit that removes all checkpoints and writes; of a session that never was, nothing."""
         call = current_call()
-
-        def render(applied: Applied) -> bytes:
-            response = pb.DeleteThreadResponse()
-            if applied.decision.thread is not None:
-                response.receipt.CopyFrom(self.rooms.receipts.render(applied))
-            return response.SerializeToString()
-
         outcome = await self.rooms.commands.delete_checkpoints(
-            origin_of(call, request), request.session_id, parse.optional_lease(request), render
+            origin_of(call, request),
+            request.session_id,
+            parse.optional_lease(request),
+            self._rendering(pb.DeleteThreadResponse),
         )
         return answer(call, outcome, pb.DeleteThreadResponse)
+
+    async def DeleteForRuns(
+        self, request: pb.DeleteForRunsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DeleteForRunsResponse:
+        """A commit for each session that holds checkpoints of the runs."""
+        call = current_call()
+        outcome = await self.rooms.commands.delete_for_runs(
+            origin_of(call, request), request.run_ids, lambda _: pb.DeleteForRunsResponse().SerializeToString()
+        )
+        return answer(call, outcome, pb.DeleteForRunsResponse)
+
+    async def CopyThread(
+        self, request: pb.CopyThreadRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CopyThreadResponse:
+        """A commit of the target."""
+        call = current_call()
+        if request.source_session_id == request.target_session_id:
+            raise FieldInvalid("target_session_id", "must be another session than the source")
+        outcome = await self.rooms.commands.copy_checkpoints(
+            origin_of(call, request),
+            request.source_session_id,
+            request.target_session_id,
+            parse.optional_lease(request),
+            self._rendering(pb.CopyThreadResponse),
+        )
+        return answer(call, outcome, pb.CopyThreadResponse)
+
+    async def PruneThread(
+        self, request: pb.PruneThreadRequest, context: grpc.aio.ServicerContext
+    ) -> pb.PruneThreadResponse:
+        """A commit that removes what the strategy does not keep."""
+        call = current_call()
+        commands = self.rooms.commands
+        if request.strategy == pb.PRUNE_STRATEGY_KEEP_LATEST:
+            prune = commands.prune_checkpoints
+        elif request.strategy == pb.PRUNE_STRATEGY_DELETE:
+            prune = commands.delete_checkpoints
+        else:
+            raise FieldInvalid("strategy", "must be a known strategy")
+        outcome = await prune(
+            origin_of(call, request),
+            request.session_id,
+            parse.optional_lease(request),
+            self._rendering(pb.PruneThreadResponse),
+        )
+        return answer(call, outcome, pb.PruneThreadResponse)
+
+    def _rendering(self, response_type: Any) -> Render:
+        """Renders a response whose receipt is absent when nothing was committed."""
+
+        def render(applied: Applied) -> bytes:
+            response = response_type()
+            if applied.decision.thread is not None:
+                response.receipt.CopyFrom(self.rooms.receipts.render(applied))
+            serialized: bytes = response.SerializeToString()
+            return serialized
+
+        return render
 
     async def _keys(self, query: CheckpointQuery, after: PageKey | None, count: int) -> list[PageKey]:
         async with self.rooms.database.read() as connection:

@@ -15,7 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import locked_in_key_order
-from threadkeep_runtime.checkpoints import load_indexes, load_root_before
+from threadkeep_runtime.checkpoints import (
+    holds_checkpoints,
+    load_head,
+    load_indexes,
+    load_removal,
+    load_root_before,
+)
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, CheckpointIndex, RollBack, named_at_or_below
 from threadkeep_runtime.domain.commit import View
@@ -96,7 +102,9 @@ def load_views(
     now: Callable[[Connection], datetime],
 ) -> list[View]:
     """The view of each command, in their order. No thread is in the batch twice. `now` is asked once locks are held."""
-    found = lock_threads(connection, [command.thread_key for command in batch])
+    keys = {command.thread_key for command in batch}
+    keys.update(command.source_key for command in batch if isinstance(command, commands.CopyCheckpoints))
+    found = lock_threads(connection, keys)
     return views_of_locked(connection, batch, found, partitions, now)
 
 
@@ -171,6 +179,7 @@ def views_of_locked(
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
                 if rolls_back and task is not None
                 else None,
+                **_rare_parts(connection, command, found),
             )
         )
     return views
@@ -180,6 +189,23 @@ def _shows_tickets(command: commands.Command) -> bool:
     if isinstance(command, commands.SubmitTask):
         return command.strategy in ("INTERRUPT", "ROLLBACK")
     return isinstance(command, _SHOWS_TICKETS)
+
+
+def _rare_parts(connection: Connection, command: commands.Command, found: dict[str, Thread]) -> dict[str, Any]:
+    """What only removals and copies need to know."""
+    if isinstance(command, commands.RemoveCheckpoints) and command.thread_key in found:
+        return {"removal": load_removal(connection, command.thread_key, command.run_ids)}
+    if isinstance(command, commands.CopyCheckpoints):
+        source = found.get(command.source_key)
+        if source is None or not holds_checkpoints(connection, command.source_key):
+            return {}
+        head = source.root_checkpoint_id
+        return {
+            "source": source,
+            "source_head": None if head is None else load_head(connection, command.source_key, head),
+            "holds_checkpoints": holds_checkpoints(connection, command.thread_key),
+        }
+    return {}
 
 
 def _run_named(command: commands.Command) -> str | None:

@@ -54,7 +54,9 @@ Global___ChannelValue: _TypeAlias = ChannelValue  # noqa: Y015
 
 @_typing.final
 class CheckpointPut(_message.Message):
-    """A checkpoint to store."""
+    """A checkpoint to store. In UTF-8, checkpoint_ns and checkpoint_id have at most 2,500 bytes together; so have checkpoint_ns,
+    channel and version of each value (FIELD_INVALID, of the longest).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -100,7 +102,9 @@ Global___CheckpointPut: _TypeAlias = CheckpointPut  # noqa: Y015
 
 @_typing.final
 class PendingWrite(_message.Message):
-    """One pending write of a task."""
+    """One pending write of a task. In UTF-8, checkpoint_ns, checkpoint_id and task_id have at most 2,500 bytes together
+    (FIELD_INVALID, of the longest).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

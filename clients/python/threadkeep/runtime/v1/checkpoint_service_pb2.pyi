@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.runtime.v1 import checkpoint_pb2 as _checkpoint_pb2
 from threadkeep.runtime.v1 import commit_pb2 as _commit_pb2
 import builtins as _builtins
@@ -19,6 +20,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _PruneStrategy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PruneStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PruneStrategy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRUNE_STRATEGY_UNSPECIFIED: _PruneStrategy.ValueType  # 0
+    """Not stated: FIELD_INVALID."""
+    PRUNE_STRATEGY_KEEP_LATEST: _PruneStrategy.ValueType  # 1
+    """The greatest checkpoint of each namespace, and of its ancestors what a delta channel's history needs: up to where each
+    channel that has no value there was last stored whole, as far as writes to it go back.
+    """
+    PRUNE_STRATEGY_DELETE: _PruneStrategy.ValueType  # 2
+    """Nothing."""
+
+class PruneStrategy(_PruneStrategy, metaclass=_PruneStrategyEnumTypeWrapper):
+    """What a prune keeps."""
+
+PRUNE_STRATEGY_UNSPECIFIED: PruneStrategy.ValueType  # 0
+"""Not stated: FIELD_INVALID."""
+PRUNE_STRATEGY_KEEP_LATEST: PruneStrategy.ValueType  # 1
+"""The greatest checkpoint of each namespace, and of its ancestors what a delta channel's history needs: up to where each
+channel that has no value there was last stored whole, as far as writes to it go back.
+"""
+PRUNE_STRATEGY_DELETE: PruneStrategy.ValueType  # 2
+"""Nothing."""
+Global___PruneStrategy: _TypeAlias = PruneStrategy  # noqa: Y015
 
 @_typing.final
 class PutCheckpointRequest(_message.Message):
@@ -354,3 +383,172 @@ class DeleteThreadResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteThreadResponse: _TypeAlias = DeleteThreadResponse  # noqa: Y015
+
+@_typing.final
+class DeleteForRunsRequest(_message.Message):
+    """Deletes the checkpoints of runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    RUN_IDS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    @_builtins.property
+    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The runs, as the checkpoints' metadata names them."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        run_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "run_ids", b"run_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteForRunsRequest: _TypeAlias = DeleteForRunsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteForRunsResponse(_message.Message):
+    """The checkpoints are gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteForRunsResponse: _TypeAlias = DeleteForRunsResponse  # noqa: Y015
+
+@_typing.final
+class CopyThreadRequest(_message.Message):
+    """Copies a session's checkpoints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SOURCE_SESSION_ID_FIELD_NUMBER: _builtins.int
+    TARGET_SESSION_ID_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    source_session_id: _builtins.str
+    """The session to copy from."""
+    target_session_id: _builtins.str
+    """The session to copy into."""
+    @_builtins.property
+    def lease(self) -> _commit_pb2.Lease:
+        """The lease of the target's run, when the caller holds it."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        source_session_id: _builtins.str = ...,
+        target_session_id: _builtins.str = ...,
+        lease: _commit_pb2.Lease | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "lease", b"lease"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "lease", b"lease", "request_id", b"request_id", "source_session_id", b"source_session_id", "target_session_id", b"target_session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lease: _TypeAlias = _typing.Literal["lease"]  # noqa: Y015
+    _WhichOneofArgType__lease: _TypeAlias = _typing.Literal["_lease", b"_lease"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease) -> _WhichOneofReturnType__lease | None: ...
+
+Global___CopyThreadRequest: _TypeAlias = CopyThreadRequest  # noqa: Y015
+
+@_typing.final
+class CopyThreadResponse(_message.Message):
+    """The checkpoints are copied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def receipt(self) -> _commit_pb2.CommitReceipt:
+        """The target's commit. Absent when there was nothing to copy."""
+
+    def __init__(
+        self,
+        *,
+        receipt: _commit_pb2.CommitReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyThreadResponse: _TypeAlias = CopyThreadResponse  # noqa: Y015
+
+@_typing.final
+class PruneThreadRequest(_message.Message):
+    """Deletes what a session no longer needs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    session_id: _builtins.str
+    """The session (LangGraph's thread_id)."""
+    strategy: Global___PruneStrategy.ValueType
+    """What to keep."""
+    @_builtins.property
+    def lease(self) -> _commit_pb2.Lease:
+        """The lease of the thread's run, when the caller holds it."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        strategy: Global___PruneStrategy.ValueType = ...,
+        lease: _commit_pb2.Lease | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "lease", b"lease"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "lease", b"lease", "request_id", b"request_id", "session_id", b"session_id", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lease: _TypeAlias = _typing.Literal["lease"]  # noqa: Y015
+    _WhichOneofArgType__lease: _TypeAlias = _typing.Literal["_lease", b"_lease"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease) -> _WhichOneofReturnType__lease | None: ...
+
+Global___PruneThreadRequest: _TypeAlias = PruneThreadRequest  # noqa: Y015
+
+@_typing.final
+class PruneThreadResponse(_message.Message):
+    """The session is pruned."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def receipt(self) -> _commit_pb2.CommitReceipt:
+        """The commit. Absent when there was nothing to delete."""
+
+    def __init__(
+        self,
+        *,
+        receipt: _commit_pb2.CommitReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PruneThreadResponse: _TypeAlias = PruneThreadResponse  # noqa: Y015

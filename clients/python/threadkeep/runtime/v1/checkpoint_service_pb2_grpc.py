@@ -61,6 +61,21 @@ class CheckpointServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteThreadRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteThreadResponse.FromString,
                 _registered_method=True)
+        self.DeleteForRuns = channel.unary_unary(
+                '/threadkeep.runtime.v1.CheckpointService/DeleteForRuns',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteForRunsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteForRunsResponse.FromString,
+                _registered_method=True)
+        self.CopyThread = channel.unary_unary(
+                '/threadkeep.runtime.v1.CheckpointService/CopyThread',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.CopyThreadRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.CopyThreadResponse.FromString,
+                _registered_method=True)
+        self.PruneThread = channel.unary_unary(
+                '/threadkeep.runtime.v1.CheckpointService/PruneThread',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.PruneThreadRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.PruneThreadResponse.FromString,
+                _registered_method=True)
 
 
 class CheckpointServiceServicer:
@@ -105,6 +120,32 @@ class CheckpointServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteForRuns(self, request, context):
+        """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
+        the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
+        leased; the sessions before it are done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CopyThread(self, request, context):
+        """Copies all checkpoints and writes of a session into one that holds none; an unused target id creates the session. Ids
+        stay, values are not decoded. A missing source is no error, and copies nothing. LEASE_REQUIRED, LEASE_LOST, ID_TAKEN (the
+        target holds checkpoints).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PruneThread(self, request, context):
+        """Deletes what a session no longer needs. What is deleted does not come back. A missing session is no error.
+        LEASE_REQUIRED, LEASE_LOST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CheckpointServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -132,6 +173,21 @@ def add_CheckpointServiceServicer_to_server(servicer, server):
                     servicer.DeleteThread,
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteThreadRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteThreadResponse.SerializeToString,
+            ),
+            'DeleteForRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteForRuns,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteForRunsRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteForRunsResponse.SerializeToString,
+            ),
+            'CopyThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopyThread,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.CopyThreadRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.CopyThreadResponse.SerializeToString,
+            ),
+            'PruneThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.PruneThread,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.PruneThreadRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.PruneThreadResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -271,6 +327,87 @@ class CheckpointService:
             '/threadkeep.runtime.v1.CheckpointService/DeleteThread',
             threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteThreadRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteForRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.CheckpointService/DeleteForRuns',
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteForRunsRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteForRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopyThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.CheckpointService/CopyThread',
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.CopyThreadRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.CopyThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PruneThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.CheckpointService/PruneThread',
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.PruneThreadRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.PruneThreadResponse.FromString,
             options,
             channel_credentials,
             insecure,

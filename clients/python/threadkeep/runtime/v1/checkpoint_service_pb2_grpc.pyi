@@ -49,6 +49,20 @@ class CheckpointServiceStub:
     """Streams checkpoints, newest first (greatest id)."""
     DeleteThread: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteThreadRequest, _checkpoint_service_pb2.DeleteThreadResponse]
     """Deletes a thread's checkpoints and writes, and leaves the session. A missing thread is no error. LEASE_REQUIRED, LEASE_LOST."""
+    DeleteForRuns: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteForRunsRequest, _checkpoint_service_pb2.DeleteForRunsResponse]
+    """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
+    the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
+    leased; the sessions before it are done.
+    """
+    CopyThread: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.CopyThreadRequest, _checkpoint_service_pb2.CopyThreadResponse]
+    """Copies all checkpoints and writes of a session into one that holds none; an unused target id creates the session. Ids
+    stay, values are not decoded. A missing source is no error, and copies nothing. LEASE_REQUIRED, LEASE_LOST, ID_TAKEN (the
+    target holds checkpoints).
+    """
+    PruneThread: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.PruneThreadRequest, _checkpoint_service_pb2.PruneThreadResponse]
+    """Deletes what a session no longer needs. What is deleted does not come back. A missing session is no error.
+    LEASE_REQUIRED, LEASE_LOST.
+    """
 
 @_typing.type_check_only
 class CheckpointServiceAsyncStub(CheckpointServiceStub):
@@ -71,6 +85,20 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     """Streams checkpoints, newest first (greatest id)."""
     DeleteThread: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteThreadRequest, _checkpoint_service_pb2.DeleteThreadResponse]  # type: ignore[assignment]
     """Deletes a thread's checkpoints and writes, and leaves the session. A missing thread is no error. LEASE_REQUIRED, LEASE_LOST."""
+    DeleteForRuns: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteForRunsRequest, _checkpoint_service_pb2.DeleteForRunsResponse]  # type: ignore[assignment]
+    """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
+    the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
+    leased; the sessions before it are done.
+    """
+    CopyThread: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.CopyThreadRequest, _checkpoint_service_pb2.CopyThreadResponse]  # type: ignore[assignment]
+    """Copies all checkpoints and writes of a session into one that holds none; an unused target id creates the session. Ids
+    stay, values are not decoded. A missing source is no error, and copies nothing. LEASE_REQUIRED, LEASE_LOST, ID_TAKEN (the
+    target holds checkpoints).
+    """
+    PruneThread: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.PruneThreadRequest, _checkpoint_service_pb2.PruneThreadResponse]  # type: ignore[assignment]
+    """Deletes what a session no longer needs. What is deleted does not come back. A missing session is no error.
+    LEASE_REQUIRED, LEASE_LOST.
+    """
 
 class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
     """LangGraph's checkpointer, over the wire. Every write is a ThreadCommit. While a run of the thread is leased, writes need
@@ -120,5 +148,37 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_checkpoint_service_pb2.DeleteThreadResponse, _abc.Awaitable[_checkpoint_service_pb2.DeleteThreadResponse]]:
         """Deletes a thread's checkpoints and writes, and leaves the session. A missing thread is no error. LEASE_REQUIRED, LEASE_LOST."""
+
+    @_abc_1.abstractmethod
+    def DeleteForRuns(
+        self,
+        request: _checkpoint_service_pb2.DeleteForRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_checkpoint_service_pb2.DeleteForRunsResponse, _abc.Awaitable[_checkpoint_service_pb2.DeleteForRunsResponse]]:
+        """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
+        the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
+        leased; the sessions before it are done.
+        """
+
+    @_abc_1.abstractmethod
+    def CopyThread(
+        self,
+        request: _checkpoint_service_pb2.CopyThreadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_checkpoint_service_pb2.CopyThreadResponse, _abc.Awaitable[_checkpoint_service_pb2.CopyThreadResponse]]:
+        """Copies all checkpoints and writes of a session into one that holds none; an unused target id creates the session. Ids
+        stay, values are not decoded. A missing source is no error, and copies nothing. LEASE_REQUIRED, LEASE_LOST, ID_TAKEN (the
+        target holds checkpoints).
+        """
+
+    @_abc_1.abstractmethod
+    def PruneThread(
+        self,
+        request: _checkpoint_service_pb2.PruneThreadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_checkpoint_service_pb2.PruneThreadResponse, _abc.Awaitable[_checkpoint_service_pb2.PruneThreadResponse]]:
+        """Deletes what a session no longer needs. What is deleted does not come back. A missing session is no error.
+        LEASE_REQUIRED, LEASE_LOST.
+        """
 
 def add_CheckpointServiceServicer_to_server(servicer: CheckpointServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

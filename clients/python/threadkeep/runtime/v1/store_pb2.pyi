@@ -301,7 +301,7 @@ class NamespaceMatch(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     kind: Global___NamespaceMatchKind.ValueType
-    """Where."""
+    """Where. Required."""
     @_builtins.property
     def path(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Labels; `*` stands for any one label, here and nowhere else."""
