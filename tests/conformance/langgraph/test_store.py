@@ -196,6 +196,23 @@ async def test_a_key_with_a_control_character_and_an_empty_namespace_are_refused
             await store.abatch([op])
 
 
+@pytest.mark.rule("R21", "R22", "X9")
+async def test_names_are_as_long_as_every_backends_index_takes(store: ThreadkeepStore) -> None:
+    # Random, since PostgreSQL compresses what repeats before it measures.
+    chance = random.Random(9)
+
+    def text(length: int) -> str:
+        return "".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(length))
+
+    # 3 bytes for each character, and one for each label.
+    names, key = (text(256), text(256), text(65), text(170)), text(83)
+    await store.aput(names, key, {"n": 1})
+    found = await store.aget(names, key)
+    assert found is not None
+    with pytest.raises(errors.FieldInvalid, match="2500 bytes"):
+        await store.aput(names, key + "x" * 7, {"n": 1})
+
+
 @pytest.mark.rule("R21")
 @pytest.mark.case("B15")
 async def test_a_wildcard_is_one_label_in_lists_of_namespaces(store: ThreadkeepStore) -> None:

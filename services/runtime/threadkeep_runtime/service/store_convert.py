@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from threadkeep.runtime.v1 import store_pb2
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.limits import Limits
+from threadkeep_runtime.domain.checkpoints import check_key
 from threadkeep_runtime.domain.store_items import (
     ItemKey,
     ItemPut,
@@ -33,7 +34,9 @@ _LONGEST_TTL = timedelta(days=36_500)
 
 def key_of(message: Any, path: str) -> ItemKey:
     """What an item is found by. Raises FieldInvalid."""
-    return ItemKey(encode_namespace(_labels(message.namespace, f"{path}.namespace")), message.key)
+    namespace = encode_namespace(_labels(message.namespace, f"{path}.namespace"))
+    check_key(namespace=(f"{path}.namespace", namespace), key=(f"{path}.key", message.key))
+    return ItemKey(namespace, message.key)
 
 
 def put_of(put: store_pb2.ItemPut, path: str, limits: Limits) -> ItemPut:

@@ -47,7 +47,9 @@ Global___NamespaceMatchKind: _TypeAlias = NamespaceMatchKind  # noqa: Y015
 
 @_typing.final
 class StoreItem(_message.Message):
-    """An item. A namespace is a path of labels inside the caller's exact scope; labels hold no dot and are compared whole."""
+    """An item. A namespace is a path of labels inside the caller's exact scope; labels hold no dot and are compared whole. Its
+    labels, one byte for each, and the key have at most 2500 bytes together.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
