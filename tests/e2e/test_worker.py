@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from tests.support.waiting import eventually
 from threadkeep import errors
@@ -264,3 +265,57 @@ async def test_a_worker_works_on_several_runs_at_once_and_no_more(site: Any) -> 
 
 async def _is(count: Any, expected: int) -> bool:
     return await count() == expected
+
+
+@pytest.mark.rule("R5")
+@pytest.mark.case("B61")
+async def test_an_enqueued_task_runs_when_the_one_before_is_done(site: Any) -> None:
+    site.folder.hold("b")
+    site.worker()
+    first = await site.submit("steps", {"log": ["one"]})
+    await eventually(lambda: site.folder.has_entered("b"))
+    enqueue = task_pb2.MULTITASK_STRATEGY_ENQUEUE
+    second = await site.submit("steps", {"log": ["two"]}, session_id=first.session_id, multitask_strategy=enqueue)
+    assert not second.HasField("run_id")
+    site.folder.free("b")
+    assert await site.completed(second) == {"log": ["one", *"abcd", "two", *"abcd"]}
+    assert await site.completed(first) == {"log": ["one", *"abcd"]}
+
+
+@pytest.mark.rule("R5", "R3")
+@pytest.mark.case("B61")
+@pytest.mark.parametrize(("strategy", "left"), [("INTERRUPT", ["one", "a"]), ("ROLLBACK", [])])
+async def test_a_task_that_breaks_in_goes_on_from_what_is_left(site: Any, strategy: str, left: list[str]) -> None:
+    site.folder.hold("b")
+    site.worker()
+    first = await site.submit("steps", {"log": ["one"]})
+    await eventually(lambda: site.folder.has_entered("b"))
+    chosen = task_pb2.MultitaskStrategy.Value(f"MULTITASK_STRATEGY_{strategy}")
+    second = await site.submit("steps", {"log": ["two"]}, session_id=first.session_id, multitask_strategy=chosen)
+    assert (await site.ended(first)).state == task_pb2.TASK_STATE_CANCELED
+    site.folder.free("b")
+    assert await site.completed(second) == {"log": [*left, "two", *"abcd"]}
+
+
+@pytest.mark.rule("R7", "R10")
+async def test_a_failed_connection_is_tried_again_from_the_last_checkpoint_with_the_answer(site: Any) -> None:
+    site.worker()
+    policy = task_pb2.RetryPolicy(max_attempts=3, initial_backoff=Duration(nanos=1_000_000))
+    task = await site.submit("fails_twice", retry_policy=policy)
+    (ticket,) = await site.asked(task)
+    await site.client.tickets.resolve(ticket.ticket_id, "me")
+    assert await site.completed(task) == {"log": ["a", "me"]}
+    assert site.folder.effects() == ["a", "try", "try", "try"]
+    runs = [run async for run in site.client.runs.list(task_id=task.task_id)]
+    assert [run.attempt for run in runs] == [3, 2, 1]
+    assert [run.failure.code for run in runs[1:]] == ["exception.ConnectionResetError"] * 2
+    assert (await site.event_types(task)).count("ticket.opened") == 1
+
+
+@pytest.mark.rule("R7")
+async def test_what_may_be_tried_again_is_the_workers_to_say(site: Any) -> None:
+    site.worker(settings=ExecutionSettings(heartbeat_interval=0.05, retryable=lambda error: "luck" in str(error)))
+    policy = task_pb2.RetryPolicy(max_attempts=2, initial_backoff=Duration())
+    task = await site.submit("fails", retry_policy=policy)
+    ended = await site.ended(task)
+    assert (ended.state, ended.attempt) == (task_pb2.TASK_STATE_FAILED, 2)

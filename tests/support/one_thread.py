@@ -16,7 +16,7 @@ from threadkeep_runtime.domain.checkpoints import CheckpointIndex, CheckpointPut
 from threadkeep_runtime.domain.commit import Decision, View
 from threadkeep_runtime.domain.decide import decide
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
-from threadkeep_runtime.domain.values import Answer, Event, Lease, LeaseRef, Run, Task, Thread, Ticket
+from threadkeep_runtime.domain.values import Answer, Event, Lease, LeaseRef, RetryPolicy, Run, Task, Thread, Ticket
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = "0" * 64
@@ -34,7 +34,8 @@ class OneThread:
         self.lease: Lease | None = None
         self.events: list[Event] = []
         self.commits: list[Decision] = []
-        self.checkpoints: set[tuple[str, str]] = set()
+        self.checkpoints: dict[tuple[str, str], int] = {}
+        """Which commit recorded each."""
         self.epochs: dict[str, list[int]] = {}
         self._numbers = itertools.count(1)
 
@@ -62,7 +63,7 @@ class OneThread:
             "queue": "default",
             "priority": 0,
             "metadata": {},
-            "max_attempts": 3,
+            "retry": RetryPolicy(more.pop("max_attempts", 3)),
         }
         return self.do(commands.SubmitTask(**self.base(), **{**fields, **more}))
 
@@ -105,6 +106,27 @@ class OneThread:
         return tuple(ticket for ticket in self.tickets.values() if ticket.state == "OPEN")
 
     @property
+    def enqueued(self) -> list[Task]:
+        """The tasks without a run, in the order of their turns."""
+        waiting = [task for task in self.tasks.values() if task.state == "SUBMITTED" and task.run_id is None]
+        return sorted(waiting, key=lambda task: (-task.priority, task.first_event_sequence))
+
+    @property
+    def next_task(self) -> Task | None:
+        """Whose turn it is when the open run ends."""
+        return self.enqueued[0] if self.enqueued else None
+
+    def recorded_by(self, task_id: str) -> set[tuple[str, str]]:
+        """The checkpoints that the commits of the task's runs recorded."""
+        its_runs = {run.run_id for run in self.runs.values() if run.task_id == task_id}
+        return {key for key, commit in self.checkpoints.items() if self.commits[commit - 1].run_id in its_runs}
+
+    def root_before(self, task_id: str) -> str | None:
+        """The head of the root namespace without what the task recorded."""
+        stays = set(self.checkpoints) - self.recorded_by(task_id)
+        return max((checkpoint_id for namespace, checkpoint_id in stays if namespace == ""), default=None)
+
+    @property
     def types(self) -> list[str]:
         """The types of all events, without the server's prefix."""
         return [event.type.removeprefix("threadkeep.") for event in self.events]
@@ -131,6 +153,8 @@ class OneThread:
                 | {("ticket", name) for name in self.tickets}
                 | {("event", event.event_id) for event in self.events if event.is_named}
             ),
+            next_task=self.next_task,
+            root_before_task=None if run is None else self.root_before(run.task_id),
             checkpoints=CheckpointIndex(
                 floor=thread.checkpoint_top if thread else "",
                 deleted_floor=thread.checkpoint_floor if thread else "",
@@ -165,19 +189,22 @@ class OneThread:
         self.thread = thread
         self.commits.append(decision)
         self.events.extend(decision.events)
-        if decision.task is not None:
-            self.tasks[decision.task.task_id] = decision.task
-        if decision.run is not None:
-            self.runs[decision.run.run_id] = decision.run
+        for task_change in decision.tasks:
+            self.tasks[task_change.value.task_id] = task_change.value
+        for run_change in decision.runs:
+            self.runs[run_change.value.run_id] = run_change.value
         for ticket in (*decision.opened_tickets, *decision.closed_tickets):
             self.tickets[ticket.ticket_id] = ticket
         self._apply_lease(decision)
         if decision.checkpoints is not None:
             if decision.checkpoints.delete_all:
                 self.checkpoints.clear()
+            if decision.checkpoints.roll_back is not None:
+                for gone in self.recorded_by(decision.checkpoints.roll_back.task_id):
+                    del self.checkpoints[gone]
             for op in decision.checkpoints.ops:
                 if isinstance(op, CheckpointPut):
-                    self.checkpoints.add((op.checkpoint_ns, op.checkpoint_id))
+                    self.checkpoints.setdefault((op.checkpoint_ns, op.checkpoint_id), thread.commit_sequence)
         self._check_state()
 
     def _apply_lease(self, decision: Decision) -> None:
@@ -191,9 +218,9 @@ class OneThread:
 
     def _check_finality(self, decision: Decision) -> None:
         """R4: what is final does not change, and ends with its terminal event in that commit."""
-        for kind, value, table in (("run", decision.run, self.runs), ("task", decision.task, self.tasks)):
-            if value is None:
-                continue
+        written = [("run", change.value, self.runs) for change in decision.runs]
+        written += [("task", change.value, self.tasks) for change in decision.tasks]  # type: ignore[misc]
+        for kind, value, table in written:
             key = value.run_id if kind == "run" else value.task_id  # type: ignore[union-attr]
             old: Any = table.get(key)  # type: ignore[union-attr]
             is_final = value.state == "ENDED" or value.state in TERMINAL_TASK_STATES
@@ -218,10 +245,26 @@ class OneThread:
             assert (self.lease.run_id, self.lease.epoch) == (run.run_id, run.epoch)
         waits = tuple(ticket.ticket_id for ticket in self.open_tickets)
         assert bool(waits) == (run is not None and run.state == "AWAITING")
+        # R5: whoever is enqueued waits behind an open run, and nowhere else.
+        assert self.thread.enqueued_count == len(self.enqueued)
+        assert run is not None or not self.enqueued
+        roots = [checkpoint_id for namespace, checkpoint_id in self.checkpoints if namespace == ""]
+        assert self.thread.root_checkpoint_id == max(roots, default=None)
         for task in self.tasks.values():
+            if task.run_id is None:
+                assert task.state in ("SUBMITTED", "CANCELED")
+                continue
             its_run = self.runs[task.run_id]
             assert (task.state in TERMINAL_TASK_STATES) == (its_run.state == "ENDED")
-            assert task.crash_count == its_run.crash_count <= task.max_attempts
+            its_runs = [one for one in self.runs.values() if one.task_id == task.task_id]
+            assert [one.attempt for one in its_runs] == list(range(1, task.attempt + 1))
+            assert all(one.cause == "FAILED" for one in its_runs[:-1])
+            assert [one.parent_run_id for one in its_runs] == [None, *(one.run_id for one in its_runs[:-1])]
+            assert task.crash_count == sum(one.crash_count for one in its_runs)
+            # R7: crashes and failures share one budget, and whoever still works has some of it left.
+            assert task.spent <= task.retry.max_attempts
+            if task.state not in TERMINAL_TASK_STATES and task.cancel_request_time is None:
+                assert task.spent < task.retry.max_attempts
             if its_run.state == "AWAITING":
                 assert task.state in ("INPUT_REQUIRED", "AUTH_REQUIRED")
                 assert task.open_ticket_ids == waits

@@ -61,7 +61,9 @@ class Talk:
         """A talk with an agent of its own; the session comes with the first task or checkpoint."""
         return cls(world, await world.agent())
 
-    async def submit(self, *inputs: tuple[str, str], metadata: dict[str, str] | None = None) -> task_pb2.Task:
+    async def submit(
+        self, *inputs: tuple[str, str], metadata: dict[str, str] | None = None, strategy: Any = None
+    ) -> task_pb2.Task:
         """Submits a task with messages (id, text)."""
         messages = [
             content_pb2.InputMessage(
@@ -77,6 +79,7 @@ class Talk:
             input=task_pb2.TaskInput(messages=task_pb2.InputMessages(messages=messages)),
             queue=f"queue-{self.session_id}",
             metadata=metadata or {},
+            multitask_strategy=strategy,
         )
         if self._is_created:
             request.session_id = self.session_id
@@ -87,6 +90,8 @@ class Talk:
         self.receipt = made.receipt
         self.task_ids.append(made.task.task_id)
         self.run_ids.append(made.task.run_id)
+        if made.task.HasField("run_id"):
+            self.lease = None
         return made.task
 
     async def work(self) -> worker_service_pb2.AcquiredRun:

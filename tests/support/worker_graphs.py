@@ -166,6 +166,20 @@ def fails(build: Any) -> Any:
     return StateGraph(Log).add_node("fail", node).add_edge(START, "fail")
 
 
+def fails_twice(build: Any) -> Any:
+    """One node that works, then one that has no connection the first two times, after a question."""
+
+    async def flaky(state: Log) -> Log:
+        answer = interrupt("who?")
+        await Folder().pass_through("try")
+        if Folder().effects().count("try") < 3:
+            raise ConnectionResetError("nobody there")
+        return {"log": [answer]}
+
+    graph = StateGraph(Log).add_node("a", _node("a")).add_node("flaky", flaky)
+    return graph.add_edge(START, "a").add_edge("a", "flaky")
+
+
 def forever(build: Any) -> Any:
     """Never ends by itself."""
     graph = StateGraph(Log).add_node("a", lambda state: {"log": ["a"]})
@@ -184,7 +198,19 @@ def blocks(build: Any) -> Any:
 
 GRAPHS = {
     graph.__name__: graph
-    for graph in (steps, fan, nested, nested_sync, questions, two_at_once, says_interrupt, fails, forever, blocks)
+    for graph in (
+        steps,
+        fan,
+        nested,
+        nested_sync,
+        questions,
+        two_at_once,
+        says_interrupt,
+        fails,
+        fails_twice,
+        forever,
+        blocks,
+    )
 }
 
 

@@ -16,6 +16,7 @@ LIMITS = (
     Limit("max_store_batch_bytes", 8 * 1024 * 1024, "Send the searches alone, or with smaller limits."),
     Limit("max_store_ranked_items", 10_000, "Ask for fewer of the nearest items."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
+    Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )
 

@@ -9,19 +9,42 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from threadkeep_chassis.database import Bytes, JsonSource, JsonText, Key, UtcTimestamp, partial_index
+from threadkeep_chassis.database import Bytes, JsonText, Key, UtcTimestamp, partial_index
 from threadkeep_chassis.meta import meta_table
 from threadkeep_chassis.receipts import receipts_table
-
-metadata = sa.MetaData(
-    naming_convention={
-        "ix": "%(table_name)s_by_%(column_0_N_name)s",
-        "uq": "%(table_name)s_one_%(column_0_N_name)s",
-        "ck": "%(table_name)s_%(constraint_name)s",
-        "fk": "%(table_name)s_of_%(referred_table_name)s",
-        "pk": "%(table_name)s_pkey",
-    }
+from threadkeep_runtime.checkpoint_tables import (
+    checkpoint_blobs,
+    checkpoint_migrations,
+    checkpoint_writes,
+    checkpoints,
 )
+from threadkeep_runtime.schema import metadata
+
+__all__ = [
+    "RUN_STATES",
+    "TASK_STATES",
+    "TICKET_STATES",
+    "checkpoint_blobs",
+    "checkpoint_migrations",
+    "checkpoint_writes",
+    "checkpoints",
+    "commits",
+    "events",
+    "leases",
+    "log_partitions",
+    "manifests",
+    "meta",
+    "metadata",
+    "receipts",
+    "runs",
+    "scopes",
+    "session_metadata",
+    "store_counters",
+    "store_items",
+    "tasks",
+    "threads",
+    "tickets",
+]
 
 TASK_STATES = (
     "SUBMITTED", "WORKING", "INPUT_REQUIRED", "AUTH_REQUIRED", "COMPLETED", "FAILED", "CANCELED", "REJECTED",
@@ -54,6 +77,8 @@ threads = sa.Table(
     sa.Column("settings", JsonText(), nullable=False),
     sa.Column("task_count", sa.BigInteger, nullable=False),
     sa.Column("run_count", sa.BigInteger, nullable=False),
+    # How many of its tasks have no run yet.
+    sa.Column("enqueued_count", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("active_run_id", Key()),
     sa.Column("latest_run_id", Key()),
     sa.Column("latest_task_id", Key()),
@@ -116,7 +141,15 @@ tasks = sa.Table(
     sa.Column("queue", Key(), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("metadata", JsonText(), nullable=False),
+    # The retry policy.
     sa.Column("max_attempts", sa.Integer, nullable=False),
+    sa.Column("initial_backoff_seconds", sa.Double, nullable=False, server_default=sa.text("1")),
+    sa.Column("max_backoff_seconds", sa.Double, nullable=False, server_default=sa.text("60")),
+    sa.Column("multiplier", sa.Double, nullable=False, server_default=sa.text("2")),
+    sa.Column("retryable_codes", JsonText(), nullable=False, server_default=sa.text("'[]'")),
+    # How many runs it had.
+    sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
+    # The latest run; '' while the task is enqueued.
     sa.Column("run_id", Key(), nullable=False),
     sa.Column("crash_count", sa.Integer, nullable=False),
     sa.Column("open_ticket_ids", JsonText(), nullable=False),
@@ -124,7 +157,7 @@ tasks = sa.Table(
     sa.Column("cancel_reason", JsonText()),
     # A serialized Payload message.
     sa.Column("result", Bytes()),
-    # {"code": text, "message": text}
+    # {"code": text, "message": text, "retryable": boolean}
     sa.Column("failure", JsonText()),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Column("update_time", UtcTimestamp(), nullable=False),
@@ -139,6 +172,15 @@ tasks = sa.Table(
     sa.Index(None, "thread_key", "create_time", "task_id"),
 )
 
+# Whose turn it is when a thread's run ends: the highest priority first, then the oldest (R5).
+partial_index(
+    "tasks_enqueued",
+    tasks.c.thread_key,
+    tasks.c.priority.desc(),
+    tasks.c.first_event_sequence,
+    where=sa.and_(tasks.c.state == sa.text("'SUBMITTED'"), tasks.c.run_id == sa.text("''")),
+)
+
 runs = sa.Table(
     "runs",
     metadata,
@@ -150,12 +192,16 @@ runs = sa.Table(
     sa.Column("agent_name", Key(), nullable=False),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("cause", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
+    sa.Column("parent_run_id", Key()),
+    # No worker gets it earlier; NULL: at once.
+    sa.Column("due_time", UtcTimestamp()),
     # Epoch of the latest lease: only grows.
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("crash_count", sa.Integer, nullable=False),
     sa.Column("worker_id", Key(), nullable=False),
     sa.Column("last_checkpoint_id", Key()),
-    # {"code": text, "message": text}
+    # {"code": text, "message": text, "retryable": boolean}
     sa.Column("failure", JsonText()),
     sa.Column("queue", Key(), nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
@@ -339,58 +385,4 @@ store_counters = sa.Table(
     metadata,
     sa.Column("scope_key", Key(), primary_key=True),
     sa.Column("sequence", sa.BigInteger, nullable=False),
-)
-
-# LangGraph's tables, in the layout of its PostgreSQL saver; columns of ours come last and may be NULL. Ids sort by code
-# point, as in every other table. A stock saver works on them, with threads.thread_key as thread_id. Its indexes on
-# thread_id alone are left out: the primary keys begin with it.
-
-checkpoints = sa.Table(
-    "checkpoints",
-    metadata,
-    sa.Column("thread_id", Key(), primary_key=True),
-    sa.Column("checkpoint_ns", Key(), primary_key=True, server_default=sa.text("''")),
-    sa.Column("checkpoint_id", Key(), primary_key=True),
-    sa.Column("parent_checkpoint_id", Key()),
-    sa.Column("type", sa.Text),
-    sa.Column("checkpoint", JsonSource(), nullable=False),
-    sa.Column("metadata", JsonSource(), nullable=False, server_default=sa.text("'{}'")),
-    # Ours: both as they were put, byte for byte (jsonb rewrites -0.0, 1e22 and the order of keys); where the values lie
-    # if channel_versions does not say it: {channel: version}; and the commit that recorded the row.
-    sa.Column("checkpoint_bytes", Bytes()),
-    sa.Column("metadata_bytes", Bytes()),
-    sa.Column("value_versions", JsonSource()),
-    sa.Column("commit_sequence", sa.BigInteger),
-)
-
-checkpoint_blobs = sa.Table(
-    "checkpoint_blobs",
-    metadata,
-    sa.Column("thread_id", Key(), primary_key=True),
-    sa.Column("checkpoint_ns", Key(), primary_key=True, server_default=sa.text("''")),
-    sa.Column("channel", Key(), primary_key=True),
-    sa.Column("version", Key(), primary_key=True),
-    sa.Column("type", sa.Text, nullable=False),
-    sa.Column("blob", Bytes()),
-)
-
-checkpoint_writes = sa.Table(
-    "checkpoint_writes",
-    metadata,
-    sa.Column("thread_id", Key(), primary_key=True),
-    sa.Column("checkpoint_ns", Key(), primary_key=True, server_default=sa.text("''")),
-    sa.Column("checkpoint_id", Key(), primary_key=True),
-    sa.Column("task_id", Key(), primary_key=True),
-    sa.Column("idx", sa.Integer, primary_key=True),
-    sa.Column("channel", Key(), nullable=False),
-    sa.Column("type", sa.Text),
-    sa.Column("blob", Bytes(), nullable=False),
-    sa.Column("task_path", Key(), nullable=False, server_default=sa.text("''")),
-)
-
-# How far LangGraph's own migrations have come: its saver's setup finds nothing to do here.
-checkpoint_migrations = sa.Table(
-    "checkpoint_migrations",
-    metadata,
-    sa.Column("v", sa.Integer, primary_key=True, autoincrement=False),
 )

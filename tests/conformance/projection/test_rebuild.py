@@ -18,7 +18,7 @@ from tests.support.projection import Talk, another_projection, everything, fresh
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
 from threadkeep.projection.v1 import admin_service_pb2, message_service_pb2
-from threadkeep.runtime.v1 import checkpoint_pb2
+from threadkeep.runtime.v1 import checkpoint_pb2, task_pb2
 
 # What is rebuilt does not depend on the topology, and each of these tests reads the whole log.
 pytestmark = pytest.mark.suite(services=SERVICES, topologies=["split"])
@@ -33,6 +33,8 @@ class History:
         self.chance = chance
         self.channels: dict[str, list[Any]] = {talk.session_id: [] for talk in talks}
         self.open: dict[str, bool] = {}
+        self.before: dict[str, list[Any]] = {}
+        """The channel when the open task was submitted."""
 
     @classmethod
     async def begin(cls, world: World) -> "History":
@@ -56,21 +58,31 @@ class History:
             if chance.random() < 0.3:
                 await talk.put(*self.grow(channel))
             else:
-                inputs = [(fresh_id("in"), f"say {n}") for n in range(chance.randrange(1, 3))]
-                await talk.submit(*inputs, metadata={"n": str(len(inputs))})
-                self.open[talk.session_id] = True
-                if chance.random() < 0.9:
-                    channel += [HumanMessage(text, id=one) for one, text in inputs]
+                await self.submit(talk, channel)
         elif talk.lease is None:
             await talk.work()
         else:
             await self.work(talk, channel)
 
+    async def submit(self, talk: Talk, channel: list[Any], strategy: Any = None) -> None:
+        inputs = [(fresh_id("in"), f"say {n}") for n in range(self.chance.randrange(1, 3))]
+        await talk.submit(*inputs, metadata={"n": str(len(inputs))}, strategy=strategy)
+        self.open[talk.session_id] = True
+        self.before[talk.session_id] = list(channel)
+        if self.chance.random() < 0.9:
+            channel += [HumanMessage(text, id=one) for one, text in inputs]
+
     async def work(self, talk: Talk, channel: list[Any]) -> None:
-        match self.chance.randrange(10):
+        match self.chance.randrange(12):
             case 0:
                 await talk.delete_checkpoints()
                 channel.clear()
+                self.before[talk.session_id] = []
+            case 10:
+                channel[:] = self.before[talk.session_id]
+                await self.submit(talk, channel, task_pb2.MULTITASK_STRATEGY_ROLLBACK)
+            case 11:
+                await self.submit(talk, channel, task_pb2.MULTITASK_STRATEGY_INTERRUPT)
             case 1:
                 await talk.finish(self.chance.choice((None, "no")))
                 self.open[talk.session_id] = False

@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 
 import pytest
 from google.protobuf import json_format
+from langchain_core.exceptions import ModelRateLimitError
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.errors import GraphRecursionError
@@ -272,3 +273,11 @@ def test_a_failure_has_a_stable_code(error: Exception, code: str) -> None:
     assert failure.code == code
     assert failure.message.startswith("x") or failure.message
     assert to_failure(ValueError("y" * 100_000)).message == "y" * 8192
+
+
+@pytest.mark.rule("R7")
+def test_connections_and_rate_limits_are_retryable_and_nothing_else_unless_said() -> None:
+    assert to_failure(ConnectionRefusedError()).retryable
+    assert to_failure(ModelRateLimitError("slow down")).retryable
+    assert not to_failure(ValueError()).retryable
+    assert to_failure(ValueError(), lambda error: True).retryable

@@ -173,3 +173,44 @@ def test_events_of_applications_and_of_newer_runtimes_only_move_the_sequence() -
     assert log.draft.tasks["task-1"].state == before.state
     assert log.draft.session is not None
     assert log.draft.session.event_sequence == 99
+
+
+@pytest.mark.rule("P3", "R5")
+def test_a_rollback_leaves_the_conversation_as_the_head_that_stays_has_it() -> None:
+    log = Log()
+    log.submit(1, "hello")
+    log.save("in-1-0", "answer", of=1, tokens=5)
+    introduced = log.draft.messages["answer"].introduction
+    log.add("run.ended", {"cause": "RUN_END_CAUSE_SUCCEEDED"}, of=1)
+    log.add("task.completed", of=1)
+    log.submit(2, "wrong")
+    log.save("in-2-0", "nonsense", of=2, tokens=7)
+    log.submit(3, "later")
+    head = tuple(Entry(Content("ASSISTANT", (Part(one),)), one) for one in ("in-1-0", "answer"))
+    rolled = log.add("checkpoint.rolled_back", {"root_checkpoint_id": "c2"}, of=2, channel=head)
+    assert wanted_checkpoint(rolled) == "c2"
+    assert log.order == ["in-1-0", "answer", "in-3-0"]
+    assert set(log.draft.messages) == {"in-1-0", "answer", "in-3-0"}, "nothing is left of what nobody can rebuild"
+    assert log.draft.messages["answer"].introduction == introduced
+    assert log.draft.forgets_messages
+
+
+@pytest.mark.rule("P3", "R5")
+def test_a_rollback_of_all_checkpoints_leaves_the_other_tasks_inputs() -> None:
+    log = Log()
+    log.submit(1, "hello")
+    log.save("in-1-0", "answer", of=1)
+    log.submit(2, "next")
+    rolled = log.add("checkpoint.rolled_back", {"root_checkpoint_id": None}, of=1)
+    assert wanted_checkpoint(rolled) is None
+    assert log.order == ["in-2-0"]
+
+
+@pytest.mark.rule("P4", "R5")
+def test_an_enqueued_task_gets_its_run_when_that_opens() -> None:
+    log = Log()
+    log.add("task.submitted", {"task": {"task_id": "task-1", "agent_name": "clerk"}}, of=0)
+    assert log.draft.tasks["task-1"].run_id == ""
+    log.add("run.queued", {"reason": "dequeued"}, of=1)
+    assert log.draft.tasks["task-1"].run_id == "run-1"
+    assert log.draft.runs["run-1"].agent_name == "clerk"

@@ -9,7 +9,7 @@ from google.protobuf import json_format
 
 from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2, ticket_pb2
 from threadkeep_runtime.domain.event_json import json_payload, run_json, session_json, task_json, ticket_json
-from threadkeep_runtime.domain.values import Actor, Answer, Failure, Payload, Run, Task, Thread, Ticket
+from threadkeep_runtime.domain.values import Actor, Answer, Failure, Payload, RetryPolicy, Run, Task, Thread, Ticket
 from threadkeep_runtime.service.render import run_to_proto, session_to_proto, task_to_proto, ticket_to_proto
 
 T0 = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -38,7 +38,10 @@ FULL_RUN = BARE_RUN | {
     "crash_count": 2,
     "worker_id": "w",
     "last_checkpoint_id": "c",
-    "failure": Failure("code", "text\x00"),
+    "failure": Failure("code", "text\x00", retryable=True),
+    "attempt": 2,
+    "parent_run_id": "before",
+    "due_time": T2,
     "priority": -3,
     "start_time": T1,
     "end_time": T2,
@@ -56,7 +59,8 @@ BARE_TASK: dict[str, Any] = {
     "queue": "q",
     "priority": 0,
     "metadata": {},
-    "max_attempts": 3,
+    "retry": RetryPolicy(3, 0.25, 7.5, 1.5, ("busy", "later")),
+    "attempt": 2,
     "run_id": "r",
     "create_time": T0,
     "update_time": T1,

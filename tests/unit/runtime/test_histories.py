@@ -14,7 +14,7 @@ from tests.support.one_thread import OneThread, draft, event, put
 from threadkeep_chassis.errors import Internal, ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commands import Ended, Running
-from threadkeep_runtime.domain.errors import LeaseLost
+from threadkeep_runtime.domain.errors import LeaseLost, SessionBusy
 from threadkeep_runtime.domain.values import Answer, Failure, LeaseRef
 
 
@@ -43,9 +43,24 @@ class Histories(RuleBasedStateMachine):
         self.names += 1
         return f"{self.names:06d}"
 
-    @rule(attempts=st.integers(1, 3))
-    def submit(self, attempts: int) -> None:
-        self.attempt(lambda: self.thread.submit(max_attempts=attempts))
+    @rule(
+        attempts=st.integers(1, 3),
+        strategy=st.sampled_from(["REJECT", "ENQUEUE", "INTERRUPT", "ROLLBACK"]),
+        priority=st.integers(0, 1),
+    )
+    def submit(self, attempts: int, strategy: str, priority: int) -> None:
+        before = self.thread.open_run
+        recorded = self.thread.recorded_by(before.task_id) if before is not None else set()
+        held = set(self.thread.checkpoints)
+        outcome = self.attempt(
+            lambda: self.thread.submit(max_attempts=attempts, strategy=strategy, priority=priority, max_enqueued=3)
+        )
+        if before is not None and strategy == "REJECT":
+            assert isinstance(outcome, SessionBusy)
+        if before is not None and strategy in ("INTERRUPT", "ROLLBACK"):
+            after = self.thread.runs[before.run_id]
+            assert after.cause == ("CANCELED" if strategy == "INTERRUPT" else "SUPERSEDED")
+            assert set(self.thread.checkpoints) == held - (recorded if strategy == "ROLLBACK" else set())
 
     @rule()
     def take(self) -> None:
@@ -62,7 +77,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(
         index=st.integers(0, 5),
-        what=st.sampled_from(["running", "ask", "ask_login", "succeed", "fail", "cancel", "nothing"]),
+        what=st.sampled_from(["running", "ask", "ask_login", "succeed", "fail", "fail_for_now", "cancel", "nothing"]),
         with_checkpoint=st.booleans(),
     )
     def work(self, index: int, what: str, with_checkpoint: bool) -> None:
@@ -73,6 +88,7 @@ class Histories(RuleBasedStateMachine):
             "ask_login": commands.Awaiting((draft(self.name(), kind="AUTH"),)),
             "succeed": Ended("SUCCEEDED"),
             "fail": Ended("FAILED", failure=Failure("code", "text")),
+            "fail_for_now": Ended("FAILED", failure=Failure("code", "text", retryable=True)),
             "cancel": Ended("CANCELED"),
             "nothing": None,
         }[what]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated, Any
 
 import typer
@@ -37,6 +38,18 @@ _ENDED_BADLY = (task_pb2.TASK_STATE_FAILED, task_pb2.TASK_STATE_CANCELED, task_p
 _WAITING = (task_pb2.TASK_STATE_INPUT_REQUIRED, task_pb2.TASK_STATE_AUTH_REQUIRED)
 
 
+class IfBusy(enum.Enum):
+    """What becomes of a task whose session has an open run."""
+
+    REJECT = "reject"
+    ENQUEUE = "enqueue"
+    INTERRUPT = "interrupt"
+    ROLLBACK = "rollback"
+
+
+_STRATEGIES = {one: task_pb2.MultitaskStrategy.Value(f"MULTITASK_STRATEGY_{one.name}") for one in IfBusy}
+
+
 @command(app)
 def submit(
     session: Session,
@@ -54,7 +67,12 @@ def submit(
     queue: Annotated[str | None, typer.Option("--queue", help="The queue that workers take it from.")] = None,
     priority: Annotated[int, typer.Option("--priority", help="Higher goes first.")] = 0,
     metadata: Metadata = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, help="Leases before it fails.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, help="Crashes and retryable failures before it fails.")
+    ] = None,
+    if_busy: Annotated[
+        IfBusy, typer.Option("--if-busy", help="What happens if the session has an open run.")
+    ] = IfBusy.REJECT,
     wait_seconds: Annotated[
         float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its end, or for a question.")
     ] = None,
@@ -82,6 +100,7 @@ def submit(
         priority=priority,
         metadata=parse_pairs(metadata or [], "--metadata"),
         max_attempts=max_attempts,
+        multitask_strategy=_STRATEGIES[if_busy],
         request_id=request_id,
     )
     if wait_seconds is None:

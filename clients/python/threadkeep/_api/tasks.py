@@ -31,15 +31,23 @@ def submit(
     priority: int = 0,
     metadata: Mapping[str, str] | None = None,
     max_attempts: int | None = None,
+    retry_policy: task_pb2.RetryPolicy | None = None,
+    multitask_strategy: task_pb2.MultitaskStrategy.ValueType | None = None,
     actor: payload_pb2.Actor | None = None,
     request_id: str | None = None,
 ) -> Call[task_service_pb2.SubmitTaskResponse]:
     """Submits a task; gives `task` and `receipt`.
 
     `input` is text, a conversation, or any value (see `to_input`). The task goes into the session `session_id`, or into
-    a new one (`create_session`, by default one with an id of the server's choice). Raises SessionNotFound, SessionBusy,
-    AgentUnresolved, IdTaken.
+    a new one (`create_session`, by default one with an id of the server's choice). If that has an open run, the
+    `multitask_strategy` says what happens: it is refused unless one is given. `retry_policy` says how often the task is
+    tried again, and when; `max_attempts` is its short form. Raises SessionNotFound, SessionBusy, AgentUnresolved,
+    IdTaken, LimitExceeded.
     """
+    if max_attempts is not None:
+        if retry_policy is not None:
+            raise ValueError("max_attempts is a part of retry_policy; give one of them")
+        retry_policy = task_pb2.RetryPolicy(max_attempts=max_attempts)
     request = task_service_pb2.SubmitTaskRequest(
         request_id=request_id or new_request_id(),
         input=to_input(input),
@@ -52,7 +60,8 @@ def submit(
             task_id=task_id,
             queue=queue,
             actor=actor,
-            retry_policy=None if max_attempts is None else task_pb2.RetryPolicy(max_attempts=max_attempts),
+            multitask_strategy=multitask_strategy,
+            retry_policy=retry_policy,
         ),
     )
     if session_id is not None and create_session is not None:

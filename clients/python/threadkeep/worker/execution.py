@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import enum
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from threadkeep.runtime.v1 import commit_pb2, run_pb2, worker_service_pb2
 from threadkeep.worker import inputs, interrupts
 from threadkeep.worker.agents import Agents
 from threadkeep.worker.context import RunArtifacts, RunContext
-from threadkeep.worker.failures import to_failure
+from threadkeep.worker.failures import is_passing, to_failure
 from threadkeep.worker.lease import LeaseKeeper
 from threadkeep.worker.live import LivePublisher
 from threadkeep.worker.manifest import parse_manifest
@@ -49,6 +49,8 @@ class ExecutionSettings:
     stop_grace: float = 10.0
     """How long a run that must stop may take to unwind before the worker goes on without it."""
     publish_live: bool = True
+    retryable: Callable[[BaseException], bool] = is_passing
+    """Which errors of a graph may be gone in another attempt, as far as the task's retry policy allows one."""
 
 
 _OUTAGES = (Unavailable, DeadlineExceeded, Contention)
@@ -178,8 +180,15 @@ class Execution:
         # What the server refused comes first: the graph only saw its own write fail.
         cause = self.queue.failure or error
         log.warning("run %s failed: %s", self.run.run_id, cause, exc_info=cause)
-        ended = commit_pb2.RunEnded(cause=run_pb2.RUN_END_CAUSE_FAILED, failure=to_failure(cause))
+        ended = commit_pb2.RunEnded(cause=run_pb2.RUN_END_CAUSE_FAILED, failure=to_failure(cause, self._retryable))
         await committed(self.queue.finish(ended, anew=self.queue.failure is not None))
+
+    def _retryable(self, error: BaseException) -> bool:
+        try:
+            return bool(self._settings.retryable(error))
+        except Exception:
+            log.exception("could not tell whether the failure of run %s is retryable", self.run.run_id)
+            return False
 
     async def _give_back(self) -> None:
         """Another worker goes on after the last commit. Questions that are kept are asked again there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from langchain_core.exceptions import (
     ContextOverflowError,
     ModelAuthenticationError,
@@ -35,10 +37,23 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def to_failure(error: BaseException) -> run_pb2.Failure:
+_PASSING = (ModelRateLimitError, ModelConnectionError, ModelTimeoutError, ConnectionError)
+"""Somebody else was out of reach, or asked us to come later."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """True if another attempt may do better: connections that failed, and rate limits."""
+    return isinstance(error, _PASSING)
+
+
+def to_failure(error: BaseException, retryable: Callable[[BaseException], bool] = is_passing) -> run_pb2.Failure:
     """The failure of an error. Errors without a code of ours have their class as code: `exception.ValueError`."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
     if code is None and isinstance(error, ThreadkeepError) and error.reason:
         code = f"threadkeep.{error.reason.lower()}"
     text = str(error).replace("\x00", "").encode("utf-8", "replace").decode()
-    return run_pb2.Failure(code=code or f"exception.{type(error).__name__}"[:256], message=text[:LONGEST_MESSAGE])
+    return run_pb2.Failure(
+        code=code or f"exception.{type(error).__name__}"[:256],
+        message=text[:LONGEST_MESSAGE],
+        retryable=retryable(error),
+    )

@@ -141,6 +141,37 @@ def without_checkpoints(inputs: Iterable[Input]) -> list[Message]:
     return messages
 
 
+def rolled_back(
+    messages: Messages, channel: Sequence[tuple[str, Content]], inputs: Iterable[Input], introduction: Introduction
+) -> list[Message]:
+    """The conversation after a rollback: what the head that stays holds, then the open tasks' inputs that it lacks.
+
+    Whatever else there was is forgotten: a rebuild finds no trace of it. Messages that nobody knew get `introduction`.
+    """
+    left: list[Message] = []
+    for message_id, content in channel:
+        before = messages.get(message_id)
+        parent = left[-1].message_id if left else None
+        left.append(
+            Message(
+                message_id,
+                len(left) + 1,
+                content.digest,
+                before.introduction if before is not None else introduction,
+                before.parent_message_id if before is not None else parent,
+                content.usage,
+                False,
+                content,
+            )
+        )
+    held = {message_id for message_id, _ in channel}
+    for one in sorted(inputs, key=lambda one: one.ordinal):
+        if one.message_id not in held:
+            parent = left[-1].message_id if left else None
+            left.append(_input(one.message_id, len(left) + 1, one.content, one.introduction, parent))
+    return left
+
+
 def _input(message_id: str, position: int, content: Content, introduction: Introduction, parent: str | None) -> Message:
     return Message(message_id, position, content.digest, introduction, parent, content.usage, True, content)
 

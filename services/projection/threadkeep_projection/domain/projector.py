@@ -32,6 +32,7 @@ from threadkeep_projection.domain.values import (
 PREFIX = "threadkeep."
 CHECKPOINT_SAVED = "threadkeep.checkpoint.saved"
 CHECKPOINT_DELETED = "threadkeep.checkpoint.deleted"
+CHECKPOINT_ROLLED_BACK = "threadkeep.checkpoint.rolled_back"
 TASK_SUBMITTED = "threadkeep.task.submitted"
 MESSAGES_CHANNEL = "messages"
 
@@ -100,16 +101,22 @@ class Draft:
 
 def needs_messages(event: Event) -> bool:
     """True if `apply` reads the thread's messages for this event."""
-    return event.type in (TASK_SUBMITTED, CHECKPOINT_DELETED) or wanted_checkpoint(event) is not None
+    return (
+        event.type in (TASK_SUBMITTED, CHECKPOINT_DELETED, CHECKPOINT_ROLLED_BACK)
+        or wanted_checkpoint(event) is not None
+    )
 
 
 def needs_inputs(event: Event) -> bool:
     """True if `apply` reads the thread's inputs for this event."""
-    return event.type in (TASK_SUBMITTED, CHECKPOINT_DELETED) or event.type in TERMINAL_TASK_TYPES
+    listed = (TASK_SUBMITTED, CHECKPOINT_DELETED, CHECKPOINT_ROLLED_BACK)
+    return event.type in listed or event.type in TERMINAL_TASK_TYPES
 
 
 def wanted_checkpoint(event: Event) -> str | None:
     """The id of the root namespace's checkpoint whose `messages` channel `apply` wants, if any."""
+    if event.type == CHECKPOINT_ROLLED_BACK:
+        return _text(_object(event.payload).get("root_checkpoint_id")) or None
     if event.type != CHECKPOINT_SAVED:
         return None
     payload = _object(event.payload)
@@ -237,6 +244,9 @@ def _on_run(draft: Draft, event: Event, what: str, _: Channel | None) -> None:
             agent_name=task.agent_name if task is not None else "",
         )
         draft.session = replace(draft.session, run_count=draft.session.run_count + 1)
+        if task is not None and task.run_id != run.run_id:
+            # The run of a task that was enqueued.
+            draft.tasks[task.task_id] = replace(task, run_id=run.run_id)
     if what == "leased":
         run = replace(run, state="RUNNING", lease_count=run.lease_count + 1, start_time=run.start_time or event.time)
     elif what in ("queued", "released", "lease_expired"):
@@ -260,6 +270,13 @@ def _on_checkpoint(draft: Draft, event: Event, what: str, channel: Channel | Non
     if what == "deleted":
         draft.forget_messages()
         draft.set_messages(conversation.without_checkpoints(draft.inputs.values()))
+    elif what == "rolled_back":
+        draft.inputs = {key: one for key, one in draft.inputs.items() if one.introduction.task_id != event.task_id}
+        settled = [] if channel is None else conversation.settle(draft.session_id, channel)
+        introduction = Introduction(event.time, event.task_id, event.run_id)
+        left = conversation.rolled_back(draft.messages, settled, draft.inputs.values(), introduction)
+        draft.forget_messages()
+        draft.set_messages(left)
     elif what == "saved" and _object(event.payload).get("checkpoint_ns", "") == "":
         run = draft.runs.get(event.run_id or "")
         if run is not None:

@@ -113,7 +113,7 @@ def task_to_proto(view: TaskView) -> summary_pb2.TaskSummary:
         session_id=task.session_id,
         agent_name=task.agent_name,
         state=task_pb2.TaskState.Value(f"TASK_STATE_{task.state}"),
-        run_id=task.run_id,
+        run_id=task.run_id or None,
         metadata=dict(task.metadata),
         ticket_count=task.ticket_count,
         usage=usage_to_proto(view.usage),

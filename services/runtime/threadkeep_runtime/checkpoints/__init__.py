@@ -8,6 +8,7 @@ from threadkeep_runtime.checkpoints.index import load_indexes
 from threadkeep_runtime.checkpoints.listing import CheckpointQuery, PageKey, page_keys
 from threadkeep_runtime.checkpoints.reading import FoundCheckpoint, load_checkpoint, load_checkpoints
 from threadkeep_runtime.checkpoints.removing import holds_checkpoints, load_head, load_removal, sessions_of_runs
+from threadkeep_runtime.checkpoints.rollback import load_root_before
 from threadkeep_runtime.checkpoints.writing import apply_changes
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "load_head",
     "load_indexes",
     "load_removal",
+    "load_root_before",
     "page_keys",
     "sessions_of_runs",
 ]

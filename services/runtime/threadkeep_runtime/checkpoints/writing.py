@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import upsert
 from threadkeep_runtime.checkpoints.removing import copy, remove
+from threadkeep_runtime.checkpoints.rollback import apply_rollback
 from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointPut, CheckpointWrites, unversioned_key
 from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints
@@ -57,6 +58,9 @@ def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -
     if deleted:
         for statement in _DELETES:
             connection.execute(statement, {"threads": padded(deleted)})
+    for change in changes:
+        if change.roll_back is not None:
+            apply_rollback(connection, change.thread_key, change.roll_back)
     rows: list[dict[str, Any]] = []
     blobs: list[dict[str, Any]] = []
     writes: list[dict[str, Any]] = []
@@ -64,9 +68,9 @@ def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -
         for op in change.ops:
             if isinstance(op, CheckpointPut):
                 rows.append(_row(change, op))
-                blobs += _blobs(change.thread_key, op)
+                blobs += _blobs(change, op)
             else:
-                writes += _writes(change.thread_key, op)
+                writes += _writes(change, op)
     if blobs:
         connection.execute(_PUT_BLOB, blobs)
     if rows:
@@ -90,24 +94,25 @@ def _row(change: CheckpointChange, put: CheckpointPut) -> dict[str, Any]:
     }
 
 
-def _blobs(thread_key: str, put: CheckpointPut) -> list[dict[str, Any]]:
+def _blobs(change: CheckpointChange, put: CheckpointPut) -> list[dict[str, Any]]:
     return [
         {
-            "thread_id": thread_key,
+            "thread_id": change.thread_key,
             "checkpoint_ns": put.checkpoint_ns,
             "channel": value.channel,
             "version": value.version or unversioned_key(put.checkpoint_id),
             "type": value.type,
             "blob": None if value.type == NO_VALUE else value.data,
+            "commit_sequence": change.commit_sequence,
         }
         for value in put.channel_values
     ]
 
 
-def _writes(thread_key: str, op: CheckpointWrites) -> list[dict[str, Any]]:
+def _writes(change: CheckpointChange, op: CheckpointWrites) -> list[dict[str, Any]]:
     return [
         {
-            "thread_id": thread_key,
+            "thread_id": change.thread_key,
             "checkpoint_ns": op.checkpoint_ns,
             "checkpoint_id": op.checkpoint_id,
             "task_id": write.task_id,
@@ -116,6 +121,7 @@ def _writes(thread_key: str, op: CheckpointWrites) -> list[dict[str, Any]]:
             "type": write.type,
             "blob": write.data,
             "task_path": write.task_path,
+            "commit_sequence": change.commit_sequence,
         }
         for write in op.writes
     ]

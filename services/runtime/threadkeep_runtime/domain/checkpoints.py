@@ -126,6 +126,15 @@ class CheckpointIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class RollBack:
+    """Whose checkpoints go: what the commits of this task's runs recorded, whatever the metadata says (R20)."""
+
+    task_id: str
+    first_event_sequence: int
+    """The task's first event: no commit before it was one of its runs'."""
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """The root namespace's greatest checkpoint, as `threadkeep.checkpoint.saved` tells of it."""
 
@@ -158,6 +167,7 @@ class CheckpointChange:
     removal: Removal | None = None
     copied_from: str | None = None
     """Key of the thread whose rows are copied."""
+    roll_back: RollBack | None = None
 
 
 @dataclass(frozen=True, slots=True)

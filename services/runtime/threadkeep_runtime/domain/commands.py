@@ -8,7 +8,18 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
-from threadkeep_runtime.domain.values import NO_TRACE, NOBODY, Actor, Answer, Event, Failure, LeaseRef, Payload, Trace
+from threadkeep_runtime.domain.values import (
+    NO_TRACE,
+    NOBODY,
+    Actor,
+    Answer,
+    Event,
+    Failure,
+    LeaseRef,
+    Payload,
+    RetryPolicy,
+    Trace,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,7 @@ class UpdateSession(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitTask(Command):
-    """A new task and its run."""
+    """A new task, and its run unless it is enqueued."""
 
     kind = "submit_task"
     create: SessionDraft | None
@@ -73,7 +84,11 @@ class SubmitTask(Command):
     queue: str
     priority: int
     metadata: Mapping[str, str]
-    max_attempts: int
+    retry: RetryPolicy
+    strategy: str = "REJECT"
+    """What happens if the session has an open run: REJECT, ENQUEUE, INTERRUPT or ROLLBACK."""
+    max_enqueued: int = 1000
+    """How many tasks of the session may be enqueued."""
     names_task: bool = False
     """True if the caller chose task_id."""
 
@@ -149,6 +164,8 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    jitter: float = 0.0
+    """From 0 to 1: where in its bounds the pause before another attempt lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

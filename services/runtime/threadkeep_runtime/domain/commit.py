@@ -5,16 +5,26 @@ A Decision is everything that one commit writes. The store applies it as it stan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from threadkeep_runtime.domain import transitions
-from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointIndex, CheckpointOp, Head, Removal
+from threadkeep_runtime.domain.checkpoints import (
+    CheckpointChange,
+    CheckpointIndex,
+    CheckpointOp,
+    Head,
+    Removal,
+    RollBack,
+)
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
+
+T = TypeVar("T")
 
 NewId = Callable[[], str]
 
@@ -37,6 +47,8 @@ class View:
     """The open run's lease."""
     open_tickets: tuple[Ticket, ...] = ()
     """Oldest first."""
+    next_task: Task | None = None
+    """The enqueued task whose turn comes when the open run ends; None if none is enqueued."""
     named_run: Run | None = None
     """The run that the command names, open or not; None if this thread has none of that id."""
     named_task: Task | None = None
@@ -44,6 +56,8 @@ class View:
     taken: frozenset[tuple[str, str]] = frozenset()
     """("task" | "ticket" | "event", id): ids that the command wants to use and that are in use."""
     checkpoints: CheckpointIndex = NO_CHECKPOINTS
+    root_before_task: str | None = None
+    """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
     removal: Removal | None = None
     """What the command takes away; None if that is nothing."""
     source: Thread | None = None
@@ -51,6 +65,13 @@ class View:
     source_head: Head | None = None
     holds_checkpoints: bool = False
     """Of a copy's target."""
+
+
+class Change(NamedTuple, Generic[T]):
+    """A task or run that a commit writes."""
+
+    value: T
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +94,12 @@ class Decision:
     thread_is_new: bool = False
     metadata_changed: bool = False
     task: Task | None = None
-    task_is_new: bool = False
-    task_changed: bool = False
+    """The task that the commit is about, or that is at work; after the commit."""
     run: Run | None = None
     """The run that the commit is about, or that is open; after the commit."""
-    run_is_new: bool = False
-    run_changed: bool = False
+    tasks: tuple[Change[Task], ...] = ()
+    """What is written: a commit that ends a run may open the next one."""
+    runs: tuple[Change[Run], ...] = ()
     lease: Lease | None = None
     lease_before: Lease | None = None
     opened_tickets: tuple[Ticket, ...] = ()
@@ -102,7 +123,17 @@ class Decision:
     @property
     def run_was_queued(self) -> bool:
         """True if a worker can take the run now."""
-        return self.run is not None and self.run.state == "QUEUED" and (self.run_is_new or self.run_changed)
+        return any(change.value.state == "QUEUED" for change in self.runs)
+
+
+@dataclass(slots=True)
+class _Kept(Generic[T]):
+    before: T | None
+    after: T
+
+
+def _changes(kept: Iterable[_Kept[T]]) -> tuple[Change[T], ...]:
+    return tuple(Change(one.after, one.before is None) for one in kept if one.after is not one.before)
 
 
 class CommitDraft:
@@ -113,15 +144,18 @@ class CommitDraft:
         current = thread if thread is not None else view.thread
         assert current is not None
         self._command = command
-        self._new_id = new_id
+        self.new_id = new_id
         self._now = view.now
         self._thread_before = None if thread is not None else current
         self.thread = replace(current, commit_sequence=current.commit_sequence + 1, last_activity_time=view.now)
         self.run = view.run
         self.task = view.task
+        self.next_task = view.next_task
         self.lease = view.lease
         self._lease_before = view.lease
-        self._task_before, self._run_before = view.task, view.run
+        self._tasks: dict[str, _Kept[Task]] = {}
+        self._runs: dict[str, _Kept[Run]] = {}
+        self._know(view.task, view.run)
         self._open = {ticket.ticket_id: ticket for ticket in view.open_tickets}
         self._opened: list[Ticket] = []
         self._closed: list[Ticket] = []
@@ -155,7 +189,7 @@ class CommitDraft:
         """Appends an event of the server's own."""
         self._events.append(
             Event(
-                self._new_id(),
+                self.new_id(),
                 False,
                 "threadkeep." + type_,
                 visibility,
@@ -194,10 +228,36 @@ class CommitDraft:
         self.task = replace(self.task, **fields)
         return self.task
 
-    def open_task(self, task: Task, run: Run) -> None:
-        """Adds a task with its run."""
+    def turn_to(self, task: Task, run: Run | None, *, task_is_new: bool = False) -> None:
+        """Turns to another task, and to its new run if it has one. What was changed so far is kept."""
+        self._keep()
+        self._tasks.setdefault(task.task_id, _Kept(None if task_is_new else task, task))
+        if run is not None:
+            self._runs[run.run_id] = _Kept(None, run)
         self.task, self.run = task, run
-        self._task_before = self._run_before = None
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Whatever is turned to within, the commit is about what it was about before."""
+        task, run = self.task, self.run
+        yield
+        self._keep()
+        self.task = None if task is None else self._tasks[task.task_id].after
+        self.run = None if run is None else self._runs[run.run_id].after
+
+    def _know(self, task: Task | None, run: Run | None) -> None:
+        if task is not None:
+            self._tasks[task.task_id] = _Kept(task, task)
+        if run is not None:
+            self._runs[run.run_id] = _Kept(run, run)
+
+    def _keep(self) -> None:
+        """Puts the task and run at hand back to the others."""
+        if self.task is not None:
+            kept = self._tasks.setdefault(self.task.task_id, _Kept(self.task, self.task))
+            kept.after = self.task
+        if self.run is not None:
+            self._runs[self.run.run_id].after = self.run
 
     def set_lease(self, lease: Lease | None) -> None:
         """Gives, changes or ends the lease."""
@@ -224,19 +284,22 @@ class CommitDraft:
         delete_all: bool = False,
         removal: Removal | None = None,
         copied_from: str | None = None,
+        roll_back: RollBack | None = None,
     ) -> None:
         """Writes, deletes or copies checkpoints."""
         self.checkpoints = CheckpointChange(
-            self.thread.thread_key, self.thread.commit_sequence, ops, delete_all, removal, copied_from
+            self.thread.thread_key, self.thread.commit_sequence, ops, delete_all, removal, copied_from, roll_back
         )
 
     def finish(self) -> Decision:
         """The Decision. The builder is used up."""
         thread = replace(self.thread, event_sequence=self.thread.event_sequence + len(self._events))
-        run, task = self.run, self.task
-        task_changed = task is not self._task_before
-        if task_changed and task is not None and self._task_before is not None:
-            task = replace(task, revision=task.revision + 1, update_time=self._now)
+        self._keep()
+        for known in self._tasks.values():
+            if known.before is not None and known.after is not known.before:
+                known.after = replace(known.after, revision=known.after.revision + 1, update_time=self._now)
+        task = None if self.task is None else self._tasks[self.task.task_id].after
+        run = self.run
         return Decision(
             kind=self._command.kind,
             now=self._now,
@@ -250,11 +313,9 @@ class CommitDraft:
             thread_is_new=self._thread_before is None,
             metadata_changed=self.metadata_changed,
             task=task,
-            task_is_new=task is not None and self._task_before is None,
-            task_changed=task_changed and self._task_before is not None,
             run=run,
-            run_is_new=run is not None and self._run_before is None,
-            run_changed=run is not self._run_before and self._run_before is not None,
+            tasks=_changes(self._tasks.values()),
+            runs=_changes(self._runs.values()),
             lease=self.lease,
             lease_before=self._lease_before,
             opened_tickets=tuple(self._opened),

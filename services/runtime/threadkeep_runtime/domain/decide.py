@@ -41,5 +41,5 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
 
 
 def decide(view: View, command: commands.Command, new_id: NewId) -> Decision:
-    """What the command comes to on this view. `new_id` makes the ids of the server's own events."""
+    """What the command comes to on this view. `new_id` makes the ids of the server's own events, and of runs."""
     return _DECIDERS[type(command)](view, command, new_id)

@@ -74,7 +74,8 @@ class SessionBusy(FailedPrecondition):
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
-            "The session has an open run; wait for it, answer its ticket or cancel its task.",
+            "The session has an open run; wait for it, answer its ticket, cancel its task, or submit with another "
+            "multitask_strategy.",
             metadata={"active_run_id": run_id},
         )
 

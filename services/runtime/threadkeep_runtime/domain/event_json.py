@@ -16,6 +16,7 @@ from threadkeep_runtime.domain.values import (
     Answer,
     Failure,
     Payload,
+    RetryPolicy,
     Run,
     Task,
     Thread,
@@ -44,8 +45,9 @@ def task_json(task: Task, input_json: Mapping[str, Any] | None = None) -> dict[s
         queue=task.queue,
         priority=task.priority,
         metadata=dict(task.metadata),
-        retry_policy={"max_attempts": task.max_attempts},
+        retry_policy=_retry(task.retry),
         run_id=task.run_id,
+        attempt=task.attempt,
         crash_count=task.crash_count,
         open_ticket_ids=list(task.open_ticket_ids),
         cancel_request_time=_time(task.cancel_request_time),
@@ -68,6 +70,9 @@ def run_json(run: Run, lease_expire_time: datetime | None = None) -> dict[str, A
         agent_name=run.agent_name,
         state=f"RUN_STATE_{run.state}",
         cause=None if run.cause is None else f"RUN_END_CAUSE_{run.cause}",
+        attempt=run.attempt,
+        parent_run_id=run.parent_run_id,
+        due_time=_time(run.due_time),
         epoch=_int64(run.epoch),
         crash_count=run.crash_count,
         worker_id=run.worker_id,
@@ -130,7 +135,17 @@ def session_json(thread: Thread, open_run: Run | None) -> dict[str, Any]:
 
 def failure_json(failure: Failure | None) -> dict[str, Any] | None:
     """A Failure."""
-    return None if failure is None else _set(code=failure.code, message=failure.message)
+    return None if failure is None else _set(code=failure.code, message=failure.message, retryable=failure.retryable)
+
+
+def _retry(policy: RetryPolicy) -> dict[str, Any]:
+    return _set(
+        max_attempts=policy.max_attempts,
+        initial_backoff=_duration(policy.initial_backoff_seconds),
+        max_backoff=_duration(policy.max_backoff_seconds),
+        multiplier=policy.multiplier,
+        retryable_codes=list(policy.retryable_codes),
+    )
 
 
 def payload_json(payload: Payload | None) -> dict[str, Any] | None:
@@ -170,6 +185,14 @@ _MESSAGES = frozenset({"settings", "failure", "resolved_by", "input"})
 
 def _int64(value: int) -> str | None:
     return str(value) if value else None
+
+
+def _duration(seconds: float) -> str:
+    """A Duration of proto3 JSON, with 0, 3 or 6 fractional digits, as protobuf writes it."""
+    whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    if micros == 0:
+        return f"{whole}s"
+    return f"{whole}.{micros // 1000:03d}s" if micros % 1000 == 0 else f"{whole}.{micros:06d}s"
 
 
 def _time(value: datetime | None) -> str | None:

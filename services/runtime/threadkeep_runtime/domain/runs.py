@@ -77,8 +77,8 @@ def recover_lease(view: View, command: RecoverLease, new_id: NewId) -> Decision:
     assert commit.task is not None
     emit_run(commit, "lease_expired", {"epoch": str(run.epoch)})
     commit.set_run(crash_count=run.crash_count + 1)
-    commit.set_task(crash_count=run.crash_count + 1)
-    if commit.task.cancel_request_time is None and run.crash_count + 1 >= commit.task.max_attempts:
+    task = commit.set_task(crash_count=commit.task.crash_count + 1)
+    if task.cancel_request_time is None and task.spent >= task.retry.max_attempts:
         end_run(commit, "INDETERMINATE", failure=CRASHED)
     else:
         requeue(commit, "lease_expired")

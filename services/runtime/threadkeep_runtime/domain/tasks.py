@@ -1,4 +1,4 @@
-"""Decisions about tasks: submit, cancel (R5, R6, R9); and how a run's end becomes its task's (R4)."""
+"""Decisions about tasks: submit, cancel (R5, R6, R9); how a run's end becomes its task's, and whose turn it is (R4)."""
 
 from __future__ import annotations
 
@@ -6,32 +6,42 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from threadkeep_chassis.errors import IdTaken
+from threadkeep_chassis.errors import IdTaken, LimitExceeded
+from threadkeep_runtime.domain.checkpoints import RollBack
 from threadkeep_runtime.domain.commands import CancelTask, SubmitTask
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import SessionBusy, SessionNotFound, TaskNotFound, TaskTerminal
 from threadkeep_runtime.domain.event_json import failure_json, run_json, task_json
 from threadkeep_runtime.domain.sessions import start_thread
 from threadkeep_runtime.domain.transitions import TASK_STATE_OF_CAUSE, TERMINAL_TASK_STATES
-from threadkeep_runtime.domain.values import BUILDER, END_USER, Failure, Payload, Run, Task
+from threadkeep_runtime.domain.values import BUILDER, END_USER, INTERNAL, Failure, Payload, Run, Task
 
 
 def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
-    """Submits a task and opens its run, in a new session when asked to.
+    """Submits a task and opens its run, in a new session when asked to; in a busy one the strategy decides (R5).
 
-    Raises IdTaken (session or task), SessionNotFound, SessionBusy.
+    Raises IdTaken (session or task), SessionNotFound, SessionBusy, LimitExceeded (too many are enqueued).
     """
     if command.create is not None:
         commit = start_thread(view, command, command.create, new_id)
     else:
         if view.thread is None:
             raise SessionNotFound()
-        if view.run is not None:
+        if view.run is not None and command.strategy == "REJECT":
             raise SessionBusy(view.run.run_id)
         commit = CommitDraft(view, command, new_id)
     if ("task", command.task_id) in view.taken:
         raise IdTaken("task", command.task_id)
-    submitted = commit.next_event_sequence
+    waits = commit.run is not None and command.strategy == "ENQUEUE"
+    if waits and commit.thread.enqueued_count >= command.max_enqueued:
+        raise LimitExceeded(
+            "max_enqueued_tasks",
+            command.max_enqueued,
+            commit.thread.enqueued_count + 1,
+            "Wait for the session's tasks, or cancel some.",
+        )
+    if commit.run is not None and not waits:
+        _give_way(view, commit, command)
     task = Task(
         thread_key=command.thread_key,
         task_id=command.task_id,
@@ -45,57 +55,67 @@ def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
         queue=command.queue,
         priority=command.priority,
         metadata=command.metadata,
-        max_attempts=command.max_attempts,
-        run_id=command.run_id,
+        retry=command.retry,
+        run_id=None if waits else command.run_id,
         create_time=view.now,
         update_time=view.now,
-        first_event_sequence=submitted,
+        first_event_sequence=commit.next_event_sequence,
     )
-    run = Run(
-        thread_key=command.thread_key,
-        run_id=command.run_id,
-        scope_key=command.scope_key,
-        session_id=command.session_id,
-        task_id=command.task_id,
-        agent_name=command.agent_name,
-        state="QUEUED",
-        queue=command.queue,
-        priority=command.priority,
-        create_time=view.now,
-        first_event_sequence=submitted + 1,
-    )
-    commit.open_task(task, run)
-    commit.manifest = (command.manifest_digest, command.manifest)
     thread = commit.thread
-    commit.set_thread(
-        task_count=thread.task_count + 1,
-        run_count=thread.run_count + 1,
-        active_run_id=run.run_id,
-        latest_run_id=run.run_id,
-        latest_task_id=task.task_id,
-    )
+    commit.set_thread(task_count=thread.task_count + 1, latest_task_id=task.task_id)
+    commit.turn_to(task, None, task_is_new=True)
+    commit.manifest = (command.manifest_digest, command.manifest)
     emit_task(commit, "submitted", {"task": task_json(task, command.input_json)})
-    emit_run(commit, "queued", {"reason": "submitted", "run": run_json(run)})
+    if waits:
+        commit.set_thread(enqueued_count=thread.enqueued_count + 1)
+    else:
+        open_run(commit, command.run_id, "submitted")
     return commit.finish()
+
+
+def _give_way(view: View, commit: CommitDraft, command: SubmitTask) -> None:
+    """Ends the open run for the task that is submitted; with ROLLBACK what the ended task recorded goes too."""
+    run, task = commit.run, commit.task
+    assert run is not None
+    assert task is not None
+    verb = "Interrupted by" if command.strategy == "INTERRUPT" else "Rolled back for"
+    reason = f"{verb} task {command.task_id} (run {command.run_id})."
+    if task.cancel_request_time is None:
+        commit.set_task(cancel_request_time=view.now, cancel_reason=reason)
+    emit_task(commit, "cancel_requested", {"reason": reason})
+    if command.strategy == "INTERRUPT":
+        end_run(commit, "CANCELED", opens_next=False)
+        return
+    root = view.root_before_task
+    commit.save(roll_back=RollBack(task.task_id, task.first_event_sequence))
+    commit.set_thread(root_checkpoint_id=root, checkpoint_floor=commit.thread.checkpoint_top)
+    commit.set_run(last_checkpoint_id=None)
+    emit_run_as(commit, "checkpoint.rolled_back", {"root_checkpoint_id": root}, INTERNAL)
+    end_run(commit, "SUPERSEDED", opens_next=False)
 
 
 def cancel_task(view: View, command: CancelTask, new_id: NewId) -> Decision:
     """Records the intent, and ends the run at once unless a worker has it and there is a grace period.
 
-    A second request keeps the first one's time and reason, and can only shorten the grace. Raises TaskNotFound,
-    TaskTerminal.
+    An enqueued task ends at once. A second request keeps the first one's time and reason, and can only shorten the
+    grace. Raises TaskNotFound, TaskTerminal.
     """
     task = view.named_task
     if view.thread is None or task is None:
         raise TaskNotFound()
     if task.state in TERMINAL_TASK_STATES:
         raise TaskTerminal()
-    assert view.task is not None, "a task that has not ended has the open run"
-    assert view.run is not None
     commit = CommitDraft(view, command, new_id)
+    if task.run_id is None:
+        commit.turn_to(task, None)
     if task.cancel_request_time is None:
         commit.set_task(cancel_request_time=view.now, cancel_reason=command.reason)
     emit_task(commit, "cancel_requested", {"reason": command.reason})
+    if task.run_id is None:
+        end_task(commit, "CANCELED")
+        commit.set_thread(enqueued_count=commit.thread.enqueued_count - 1)
+        return commit.finish()
+    assert view.run is not None, "a task that has a run and has not ended has the open run"
     if view.run.state != "RUNNING" or command.grace_seconds <= 0:
         end_run(commit, "CANCELED")
         return commit.finish()
@@ -108,11 +128,81 @@ def cancel_task(view: View, command: CancelTask, new_id: NewId) -> Decision:
     return commit.finish()
 
 
-def end_run(commit: CommitDraft, cause: str, *, result: Payload | None = None, failure: Failure | None = None) -> None:
-    """Ends the open run and its task: open tickets close, the lease goes, and both terminal events are in this commit.
+def open_run(commit: CommitDraft, run_id: str, reason: str, *, after: Run | None = None, wait: float = 0.0) -> None:
+    """Opens a run of the task at hand, which has none open. `reason` goes into the event.
 
-    The run's events end with `run.ended`, the task's with its own terminal event: a feed of either stops there.
+    `after` is the attempt before: the new one goes on from its last checkpoint, in `wait` seconds at the earliest.
     """
+    task = commit.task
+    assert task is not None
+    now = commit.thread.last_activity_time
+    run = Run(
+        thread_key=task.thread_key,
+        run_id=run_id,
+        scope_key=task.scope_key,
+        session_id=task.session_id,
+        task_id=task.task_id,
+        agent_name=task.agent_name,
+        state="QUEUED",
+        attempt=task.attempt + 1,
+        parent_run_id=None if after is None else after.run_id,
+        due_time=now + timedelta(seconds=wait) if wait > 0 else None,
+        last_checkpoint_id=None if after is None else after.last_checkpoint_id,
+        queue=task.queue,
+        priority=task.priority,
+        create_time=now,
+        first_event_sequence=commit.next_event_sequence,
+    )
+    task = commit.set_task(run_id=run_id, attempt=task.attempt + 1)
+    commit.turn_to(task, run)
+    commit.set_thread(run_count=commit.thread.run_count + 1, active_run_id=run_id, latest_run_id=run_id)
+    emit_run(commit, "queued", {"reason": reason, "run": run_json(run)})
+
+
+def end_run(
+    commit: CommitDraft,
+    cause: str,
+    *,
+    result: Payload | None = None,
+    failure: Failure | None = None,
+    opens_next: bool = True,
+) -> None:
+    """Ends the open run and its task: both terminal events are in this commit.
+
+    The run's events end with `run.ended`, the task's with its own terminal event: a feed of either stops there. The
+    enqueued task whose turn it is gets its run in the same commit.
+    """
+    _close_run(commit, cause, failure)
+    end_task(commit, TASK_STATE_OF_CAUSE[cause], result=result, failure=failure)
+    commit.set_thread(active_run_id=None)
+    following = commit.next_task
+    if opens_next and following is not None:
+        with commit.aside():
+            commit.turn_to(following, None)
+            commit.set_thread(enqueued_count=commit.thread.enqueued_count - 1)
+            open_run(commit, commit.new_id(), "dequeued")
+
+
+def fail_run(commit: CommitDraft, failure: Failure, jitter: float) -> None:
+    """Ends the open run FAILED. If the failure is retryable and the budget not spent, the task's next run opens (R7).
+
+    A task whose cancellation was asked for is not tried again.
+    """
+    run, task = commit.run, commit.task
+    assert run is not None
+    assert task is not None
+    again = task.retry.retries(failure) and task.spent + 1 < task.retry.max_attempts
+    if not again or task.cancel_request_time is not None:
+        end_run(commit, "FAILED", failure=failure)
+        return
+    _close_run(commit, "FAILED", failure)
+    wait = task.retry.backoff_seconds(task.attempt, jitter)
+    with commit.aside():
+        open_run(commit, commit.new_id(), "retried", after=run, wait=wait)
+
+
+def _close_run(commit: CommitDraft, cause: str, failure: Failure | None) -> None:
+    """Ends the open run, not its task: open tickets close, the lease goes."""
     for ticket in commit.open_tickets:
         commit.close_ticket(ticket, "CLOSED")
         emit_run_as(commit, "ticket.closed", {"ticket_id": ticket.ticket_id}, END_USER)
@@ -128,7 +218,10 @@ def end_run(commit: CommitDraft, cause: str, *, result: Payload | None = None, f
     if failure is not None:
         ended["failure"] = failure_json(failure)
     emit_run(commit, "ended", ended)
-    state = TASK_STATE_OF_CAUSE[cause]
+
+
+def end_task(commit: CommitDraft, state: str, *, result: Payload | None = None, failure: Failure | None = None) -> None:
+    """Ends the task at hand."""
     commit.set_task(
         state,
         result=result,
@@ -138,7 +231,6 @@ def end_run(commit: CommitDraft, cause: str, *, result: Payload | None = None, f
         last_event_sequence=commit.next_event_sequence,
     )
     emit_task(commit, state.lower(), {"failure": failure_json(failure)} if failure is not None else {})
-    commit.set_thread(active_run_id=None)
 
 
 def emit_task(commit: CommitDraft, name: str, payload: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import LeaseRequired, SessionNotFound, ThreadVersionConflict
 from threadkeep_runtime.domain.runs import check_lease
 from threadkeep_runtime.domain.sessions import start_thread
-from threadkeep_runtime.domain.tasks import end_run
+from threadkeep_runtime.domain.tasks import end_run, fail_run
 from threadkeep_runtime.domain.tickets import open_tickets
 from threadkeep_runtime.domain.values import INTERNAL, LeaseRef
 
@@ -46,7 +46,7 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
     if isinstance(command.disposition, Awaiting):
         open_tickets(view, commit, command.disposition)
     elif isinstance(command.disposition, Ended):
-        _end(commit, command.disposition)
+        _end(commit, command.disposition, command.jitter)
     return commit.finish()
 
 
@@ -181,8 +181,11 @@ def _save_checkpoints(view: View, commit: CommitDraft, command: CommitThread) ->
         commit.emit("checkpoint.saved", saved_payload(put), INTERNAL, run_id=run_id, task_id=task_id)
 
 
-def _end(commit: CommitDraft, ended: Ended) -> None:
+def _end(commit: CommitDraft, ended: Ended, jitter: float) -> None:
     assert commit.task is not None
     if ended.cause == "CANCELED" and commit.task.cancel_request_time is None:
         raise FieldInvalid("commit.ended.cause", "is CANCELED only after the task's cancellation was asked for")
-    end_run(commit, ended.cause, result=ended.result, failure=ended.failure)
+    if ended.failure is not None:
+        fail_run(commit, ended.failure, jitter)
+        return
+    end_run(commit, ended.cause, result=ended.result)

@@ -40,6 +40,7 @@ TASK_STATE_OF_CAUSE: Mapping[str, str] = {
     "SUCCEEDED": "COMPLETED",
     "FAILED": "FAILED",
     "CANCELED": "CANCELED",
+    "SUPERSEDED": "CANCELED",
     "TIMED_OUT": "FAILED",
     "INDETERMINATE": "FAILED",
 }

@@ -59,6 +59,35 @@ class Failure(NamedTuple):
 
     code: str
     message: str
+    retryable: bool = False
+    """True if another attempt may do better."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often, when, and after what a task is tried again."""
+
+    max_attempts: int
+    """Crashes and retryable failures that it may have, the last one included."""
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 60.0
+    multiplier: float = 2.0
+    retryable_codes: tuple[str, ...] = ()
+    """Failures that count as retryable whatever the worker says."""
+
+    def retries(self, failure: Failure) -> bool:
+        """True if another attempt may do better."""
+        return failure.retryable or failure.code in self.retryable_codes
+
+    def backoff_seconds(self, attempt: int, jitter: float) -> float:
+        """The pause after this attempt (from 1): at least half of what the policy says; the jitter says the rest."""
+        # The exponent is bounded before it is used: a float overflows at 2 ** 1024.
+        full = self.initial_backoff_seconds
+        for _ in range(attempt - 1):
+            full *= self.multiplier
+            if full >= self.max_backoff_seconds:
+                break
+        return min(full, self.max_backoff_seconds) * (0.5 + 0.5 * jitter)
 
 
 class Answer(NamedTuple):
@@ -91,6 +120,8 @@ class Thread:
     settings: Mapping[str, Any]
     task_count: int = 0
     run_count: int = 0
+    enqueued_count: int = 0
+    """Tasks that have no run yet."""
     active_run_id: str | None = None
     latest_run_id: str | None = None
     latest_task_id: str | None = None
@@ -120,8 +151,11 @@ class Task:
     queue: str
     priority: int
     metadata: Mapping[str, str]
-    max_attempts: int
-    run_id: str
+    retry: RetryPolicy
+    run_id: str | None
+    """Its latest run; None while it is enqueued."""
+    attempt: int = 0
+    """How many runs it had."""
     crash_count: int = 0
     open_ticket_ids: tuple[str, ...] = ()
     cancel_request_time: datetime | None = None
@@ -134,6 +168,11 @@ class Task:
     revision: int = 1
     first_event_sequence: int
     last_event_sequence: int | None = None
+
+    @property
+    def spent(self) -> int:
+        """What is spent of the budget: crashes, and attempts that failed."""
+        return self.crash_count + max(0, self.attempt - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +187,12 @@ class Run:
     agent_name: str
     state: str
     cause: str | None = None
+    attempt: int = 1
+    """Place among the runs of its task, from 1."""
+    parent_run_id: str | None = None
+    """The attempt before this one."""
+    due_time: datetime | None = None
+    """No worker gets it earlier."""
     epoch: int = 0
     crash_count: int = 0
     worker_id: str = ""

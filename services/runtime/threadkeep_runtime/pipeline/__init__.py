@@ -21,7 +21,7 @@ from threadkeep_runtime.pipeline.failpoints import Failpoints
 from threadkeep_runtime.pipeline.heartbeats import Heartbeats
 from threadkeep_runtime.pipeline.metrics import PipelineMetrics
 from threadkeep_runtime.pipeline.transaction import Transactor
-from threadkeep_runtime.pipeline.work import Outcome, Render, Request, Work, clock_of
+from threadkeep_runtime.pipeline.work import Outcome, Render, Request, Work, clock_of, due_by
 from threadkeep_runtime.store.apply import Known
 
 __all__ = [
@@ -101,6 +101,7 @@ class Pipeline:
         self.acquiring = Acquiring(
             await self._writer(),
             self._transactor,
+            due_by(self._database),
             self._signals,
             self.metrics,
             poll_seconds=settings.poll_seconds,

@@ -39,7 +39,7 @@ from threadkeep_runtime.pipeline.metrics import PipelineMetrics
 from threadkeep_runtime.pipeline.transaction import Transactor, answer_to, find_answers, receipt_row
 from threadkeep_runtime.pipeline.work import Outcome, Request
 from threadkeep_runtime.store.apply import Applied, apply_decisions, insert_receipts
-from threadkeep_runtime.store.queue import QueueFilter, load_details, lock_candidates
+from threadkeep_runtime.store.queue import Now, QueueFilter, load_details, lock_candidates
 from threadkeep_runtime.store.views import views_of_locked
 
 _log = structlog.get_logger("threadkeep.acquiring")
@@ -89,6 +89,7 @@ class Acquiring:
         self,
         writer: Writer,
         transactor: Transactor,
+        due: Callable[[], Now],
         signals: Signals,
         metrics: PipelineMetrics,
         *,
@@ -98,6 +99,7 @@ class Acquiring:
     ) -> None:
         self._writer = writer
         self._transactor = transactor
+        self._due = due
         self._signals = signals
         self._metrics = metrics
         self._poll_seconds = poll_seconds
@@ -283,7 +285,7 @@ class Acquiring:
     def _lease(
         self, connection: SyncConnection, wanted: QueueFilter, waiters: Sequence[Waiter]
     ) -> tuple[list[tuple[Waiter, Acquired]], str]:
-        candidates = lock_candidates(connection, wanted, len(waiters))
+        candidates = lock_candidates(connection, wanted, len(waiters), self._due())
         if not candidates:
             return [], ""
         commands = [
@@ -315,7 +317,7 @@ class Acquiring:
                     waiter,
                     Acquired(
                         place.with_task(details.tasks[run.thread_key, run.task_id]),
-                        details.answered.get(run.run_id, ()),
+                        details.answered.get(run.task_id, ()),
                         details.manifests[task.manifest_digest],
                         details.scopes[run.scope_key],
                     ),

@@ -15,6 +15,7 @@ from threadkeep_chassis.database import Database, database_now
 from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.store.apply import Applied
+from threadkeep_runtime.store.queue import Now
 
 _NOW = sa.select(database_now())
 
@@ -78,3 +79,10 @@ def clock_of(database: Database) -> Callable[[Connection], datetime]:
 
         return ask
     return lambda _: clock.now()
+
+
+def due_by(database: Database) -> Callable[[], Now]:
+    """The time up to which something is due, to be said within a statement: by the same clock as `clock_of`."""
+    if database.has_own_clock:
+        return database_now
+    return database.clock.now

@@ -23,11 +23,15 @@ from threadkeep.runtime.v1 import (
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.limits import Limits
 from threadkeep_runtime.domain.commands import Awaiting, Disposition, Ended, Running, SessionDraft, TicketDraft
-from threadkeep_runtime.domain.values import BUILDER, Actor, Answer, Event, Failure, LeaseRef, Payload
+from threadkeep_runtime.domain.values import BUILDER, Actor, Answer, Event, Failure, LeaseRef, Payload, RetryPolicy
 from threadkeep_runtime.service.answers import answer_problem, schema_problem
 
 MAX_TEXT = 256
 """Characters of a metadata entry's key and value."""
+
+MAX_ATTEMPTS = 1000
+DEFAULT_BACKOFF_SECONDS, DEFAULT_MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0, 24 * 3600.0
+DEFAULT_MULTIPLIER, MAX_MULTIPLIER = 2.0, 100.0
 
 OWN_TYPES = "threadkeep."
 
@@ -94,12 +98,15 @@ def optional_lease(message: Any) -> LeaseRef | None:
     return lease_of(message.lease) if message.HasField("lease") else None
 
 
-def seconds_of(message: Any, name: str, default: float, *, least: float = 0.0, most: float | None = None) -> float:
+def seconds_of(
+    message: Any, name: str, default: float, *, least: float = 0.0, most: float | None = None, path: str = ""
+) -> float:
     """A duration field in seconds, the default if it is absent. Raises FieldInvalid outside of least and most."""
     if not message.HasField(name):
         return default
     duration: Duration = getattr(message, name)
     seconds = duration.seconds + duration.nanos / 1e9
+    name = f"{path}.{name}" if path else name
     if seconds < least:
         raise FieldInvalid(name, f"is at least {least:g} s" if least else "must not be negative")
     if most is not None and seconds > most:
@@ -113,6 +120,28 @@ def time_of(timestamp: Timestamp, path: str) -> datetime:
         return timestamp.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         raise FieldInvalid(path, "must be a time from year 1 to 9999") from error
+
+
+def retry_policy_of(policy: task_pb2.RetryPolicy, default_attempts: int) -> RetryPolicy:
+    """A retry policy with its defaults filled in. Raises FieldInvalid."""
+    path = "retry_policy"
+    if not 0 <= policy.max_attempts <= MAX_ATTEMPTS:
+        raise FieldInvalid(f"{path}.max_attempts", f"is 0 to {MAX_ATTEMPTS}")
+    # NaN fails as well.
+    if policy.multiplier and not 1 <= policy.multiplier <= MAX_MULTIPLIER:
+        raise FieldInvalid(f"{path}.multiplier", f"is 1 to {MAX_MULTIPLIER}")
+    initial = seconds_of(policy, "initial_backoff", DEFAULT_BACKOFF_SECONDS, most=MAX_BACKOFF_SECONDS, path=path)
+    longest = max(initial, DEFAULT_MAX_BACKOFF_SECONDS)
+    most = seconds_of(policy, "max_backoff", longest, most=MAX_BACKOFF_SECONDS, path=path)
+    if most < initial:
+        raise FieldInvalid(f"{path}.max_backoff", "is at least initial_backoff")
+    return RetryPolicy(
+        max_attempts=policy.max_attempts or default_attempts,
+        initial_backoff_seconds=initial,
+        max_backoff_seconds=most,
+        multiplier=policy.multiplier or DEFAULT_MULTIPLIER,
+        retryable_codes=tuple(dict.fromkeys(policy.retryable_codes)),
+    )
 
 
 def task_input_of(message: task_pb2.TaskInput, new_id: NewId, limits: Limits) -> tuple[bytes, dict[str, Any]]:
@@ -215,7 +244,7 @@ def _ended(ended: commit_pb2.RunEnded) -> Ended:
     return Ended(
         cause,
         payload_of(ended.result) if ended.HasField("result") else None,
-        Failure(ended.failure.code, ended.failure.message) if cause == "FAILED" else None,
+        Failure(ended.failure.code, ended.failure.message, ended.failure.retryable) if cause == "FAILED" else None,
     )
 
 

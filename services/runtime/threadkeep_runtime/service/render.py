@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.runtime.v1 import commit_pb2, run_pb2, session_pb2, task_pb2, ticket_pb2
@@ -12,6 +12,7 @@ from threadkeep_runtime.domain.values import (
     Answer,
     Failure,
     Payload,
+    RetryPolicy,
     Run,
     Task,
     Thread,
@@ -58,7 +59,8 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         queue=task.queue,
         priority=task.priority,
         metadata=task.metadata,
-        retry_policy=task_pb2.RetryPolicy(max_attempts=task.max_attempts),
+        retry_policy=_retry_to_proto(task.retry),
+        attempt=task.attempt,
         run_id=task.run_id,
         crash_count=task.crash_count,
         open_ticket_ids=task.open_ticket_ids,
@@ -82,6 +84,9 @@ def run_to_proto(run: Run, lease_expire_time: datetime | None) -> run_pb2.Run:
         agent_name=run.agent_name,
         state=f"RUN_STATE_{run.state}",  # type: ignore[arg-type]
         cause=None if run.cause is None else f"RUN_END_CAUSE_{run.cause}",  # type: ignore[arg-type]
+        attempt=run.attempt,
+        parent_run_id=run.parent_run_id,
+        due_time=run.due_time,  # type: ignore[arg-type]
         epoch=run.epoch,
         crash_count=run.crash_count,
         worker_id=run.worker_id,
@@ -93,6 +98,16 @@ def run_to_proto(run: Run, lease_expire_time: datetime | None) -> run_pb2.Run:
         create_time=run.create_time,  # type: ignore[arg-type]
         start_time=run.start_time,  # type: ignore[arg-type]
         end_time=run.end_time,  # type: ignore[arg-type]
+    )
+
+
+def _retry_to_proto(policy: RetryPolicy) -> task_pb2.RetryPolicy:
+    return task_pb2.RetryPolicy(
+        max_attempts=policy.max_attempts,
+        initial_backoff=timedelta(seconds=policy.initial_backoff_seconds),  # type: ignore[arg-type]
+        max_backoff=timedelta(seconds=policy.max_backoff_seconds),  # type: ignore[arg-type]
+        multiplier=policy.multiplier,
+        retryable_codes=policy.retryable_codes,
     )
 
 
@@ -130,7 +145,11 @@ def payload_to_proto(payload: Payload | None) -> payload_pb2.Payload | None:
 
 def failure_to_proto(failure: Failure | None) -> run_pb2.Failure | None:
     """What went wrong."""
-    return None if failure is None else run_pb2.Failure(code=failure.code, message=failure.message)
+    return (
+        None
+        if failure is None
+        else run_pb2.Failure(code=failure.code, message=failure.message, retryable=failure.retryable)
+    )
 
 
 def _answer(answer: Answer | None) -> ticket_pb2.TicketAnswer | None:

@@ -25,7 +25,6 @@ DEFAULT_QUEUE = "default"
 DEFAULT_WAIT_SECONDS = 60.0
 MAX_WAIT_SECONDS = 600.0
 MAX_GRACE_SECONDS = 24 * 3600.0
-MAX_ATTEMPTS = 1000
 REPLY_SECONDS = 0.05
 """What is left of a call's deadline for the answer that nothing happened in time."""
 
@@ -51,9 +50,6 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             session_id = draft.session_id if draft.HasField("session_id") else new_id()
         else:
             session_id = request.session_id
-        attempts = request.retry_policy.max_attempts
-        if not 0 <= attempts <= MAX_ATTEMPTS:
-            raise FieldInvalid("retry_policy.max_attempts", f"is 0 to {MAX_ATTEMPTS}")
         given, shown = parse.task_input_of(request.input, new_id, self.rooms.limits)
         rest = {
             "create": create,
@@ -65,7 +61,9 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             "queue": request.queue if request.HasField("queue") else DEFAULT_QUEUE,
             "priority": request.priority,
             "metadata": parse.metadata_of(request.metadata, "metadata"),
-            "max_attempts": attempts or self.rooms.settings.max_attempts,
+            "retry": parse.retry_policy_of(request.retry_policy, self.rooms.settings.max_attempts),
+            "strategy": _strategy(request.multitask_strategy),
+            "max_enqueued": self.rooms.limits["max_enqueued_tasks"],
         }
 
         def render(applied: Applied) -> bytes:
@@ -150,3 +148,8 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             origin_of(call, request, actor), request.task_id, request.reason, grace, render
         )
         return answer(call, outcome, pb.CancelTaskResponse)
+
+
+def _strategy(strategy: int) -> str:
+    name = parse.enum_name(task_pb2.MultitaskStrategy, strategy, "MULTITASK_STRATEGY_", "multitask_strategy")
+    return "REJECT" if name == "UNSPECIFIED" else name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import grpc
 
 from threadkeep.runtime.v1 import thread_service_pb2, thread_service_pb2_grpc
@@ -36,6 +38,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             "expected_version": commit.expected_thread_version if commit.HasField("expected_thread_version") else None,
             "disposition": disposition,
             "events": parse.events_of(commit.events, new_id, self.rooms.limits, "commit.events"),
+            "jitter": random.random(),
             "ops": ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops"),
         }
 

@@ -48,6 +48,7 @@ _COUNTERS = (
     "event_sequence",
     "task_count",
     "run_count",
+    "enqueued_count",
     "active_run_id",
     "latest_run_id",
     "latest_task_id",
@@ -59,6 +60,8 @@ _COUNTERS = (
 _OWNED = ("title", "agent_name", "metadata", "settings", "revision", "update_time")
 _TASK_CHANGES = (
     "state",
+    "run_id",
+    "attempt",
     "crash_count",
     "open_ticket_ids",
     "cancel_request_time",
@@ -270,28 +273,31 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
 
 
 def _write_tasks_and_runs(connection: Connection, writing: Sequence[Decision]) -> None:
-    new_tasks = [task_row(decision.task) for decision in writing if decision.task is not None and decision.task_is_new]
+    tasks_written = [change for decision in writing for change in decision.tasks]
+    new_tasks = [task_row(change.value) for change in tasks_written if change.is_new]
     _run(connection, _INSERT_TASK, [{name: row[name] for name in TASK_COLUMNS} for row in new_tasks])
     _run(
         connection,
         _UPDATE_TASK,
         [
-            _keyed(task_row(decision.task), ["thread_key", "task_id"], _TASK_CHANGES)
-            for decision in writing
-            if decision.task is not None and decision.task_changed
+            _keyed(task_row(change.value), ["thread_key", "task_id"], _TASK_CHANGES)
+            for change in tasks_written
+            if not change.is_new
         ],
     )
-    new_runs = [run_row(decision.run) for decision in writing if decision.run is not None and decision.run_is_new]
-    _run(connection, _INSERT_RUN, [{name: row[name] for name in RUN_COLUMNS} for row in new_runs])
+    # A run ends before the next one of its thread opens (R5).
+    runs_written = [change for decision in writing for change in decision.runs]
     _run(
         connection,
         _UPDATE_RUN,
         [
-            _keyed(run_row(decision.run), ["thread_key", "run_id"], _RUN_CHANGES)
-            for decision in writing
-            if decision.run is not None and decision.run_changed
+            _keyed(run_row(change.value), ["thread_key", "run_id"], _RUN_CHANGES)
+            for change in runs_written
+            if not change.is_new
         ],
     )
+    new_runs = [run_row(change.value) for change in runs_written if change.is_new]
+    _run(connection, _INSERT_RUN, [{name: row[name] for name in RUN_COLUMNS} for row in new_runs])
 
 
 def _write_leases(connection: Connection, writing: Sequence[Decision]) -> None:

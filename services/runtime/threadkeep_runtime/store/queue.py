@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,13 +24,16 @@ _RESOLVED = (
     sa.select(tickets)
     .where(
         one_of(tickets.c.thread_key, "thread_keys"),
-        one_of(tickets.c.run_id, "run_ids"),
+        one_of(tickets.c.task_id, "task_ids"),
         tickets.c.state == sa.literal_column("'RESOLVED'"),
     )
     .order_by(tickets.c.first_event_sequence)
 )
 _MANIFESTS = sa.select(manifests.c.digest, manifests.c.manifest).where(one_of(manifests.c.digest, "digests"))
 _SCOPES = sa.select(scopes.c.scope_key, scopes.c.scope).where(one_of(scopes.c.scope_key, "scope_keys"))
+
+Now = sa.ColumnElement[datetime] | datetime
+"""The time of the database, where it has a clock of its own, or the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class QueueFilter:
     """None: all scopes."""
 
 
-def lock_candidates(connection: Connection, wanted: QueueFilter, count: int) -> list[tuple[Thread, Run]]:
+def lock_candidates(connection: Connection, wanted: QueueFilter, count: int, now: Now) -> list[tuple[Thread, Run]]:
     """Locks the threads of the next queued runs, highest priority first, then the oldest; others' threads are skipped.
 
     The thread's row comes first in every transaction, as in commits: taking the run first deadlocks with them. A run
@@ -51,7 +55,7 @@ def lock_candidates(connection: Connection, wanted: QueueFilter, count: int) -> 
     """
     found: list[Thread] = []
     if len(wanted.queues) == 1:
-        found.extend(_lock(connection, wanted, wanted.queues[0], (), count))
+        found.extend(_lock(connection, wanted, wanted.queues[0], (), count, now))
     else:
         # An index gives the order within one queue only: look at the head of each, and take from the foremost.
         while len(found) < count:
@@ -59,11 +63,11 @@ def lock_candidates(connection: Connection, wanted: QueueFilter, count: int) -> 
             heads = [
                 (*head, queue)
                 for queue in wanted.queues
-                if (head := connection.execute(_heads(wanted, queue, taken)).first()) is not None
+                if (head := connection.execute(_heads(wanted, queue, taken, now)).first()) is not None
             ]
             more: list[Thread] = []
             for _, _, _, queue in sorted(heads):
-                more = _lock(connection, wanted, queue, taken, 1)
+                more = _lock(connection, wanted, queue, taken, 1, now)
                 if more:
                     break
             if not more:
@@ -76,19 +80,24 @@ def lock_candidates(connection: Connection, wanted: QueueFilter, count: int) -> 
     return [(thread, queued[thread.thread_key]) for thread in found if thread.thread_key in queued]
 
 
-def _lock(connection: Connection, wanted: QueueFilter, queue: str, taken: Sequence[str], count: int) -> list[Thread]:
+def _lock(
+    connection: Connection, wanted: QueueFilter, queue: str, taken: Sequence[str], count: int, now: Now
+) -> list[Thread]:
     statement = sa.select(threads).select_from(runs.join(threads, threads.c.thread_key == runs.c.thread_key))
-    statement = _in_order(statement, wanted, queue, taken).limit(count)
+    statement = _in_order(statement, wanted, queue, taken, now).limit(count)
     return [thread_of(row) for row in connection.execute(locked_skipping_others(statement, threads)).mappings()]
 
 
-def _heads(wanted: QueueFilter, queue: str, taken: Sequence[str]) -> sa.Select[Any]:
+def _heads(wanted: QueueFilter, queue: str, taken: Sequence[str], now: Now) -> sa.Select[Any]:
     statement = sa.select((-runs.c.priority).label("rank"), runs.c.create_time, runs.c.thread_key)
-    return _in_order(statement, wanted, queue, taken).limit(1)
+    return _in_order(statement, wanted, queue, taken, now).limit(1)
 
 
-def _in_order(statement: sa.Select[Any], wanted: QueueFilter, queue: str, taken: Sequence[str]) -> sa.Select[Any]:
-    statement = statement.where(runs.c.state == QUEUED, runs.c.queue == queue)
+def _in_order(
+    statement: sa.Select[Any], wanted: QueueFilter, queue: str, taken: Sequence[str], now: Now
+) -> sa.Select[Any]:
+    is_due = sa.or_(runs.c.due_time.is_(None), runs.c.due_time <= now)
+    statement = statement.where(runs.c.state == QUEUED, runs.c.queue == queue, is_due)
     if wanted.agent_names:
         statement = statement.where(runs.c.agent_name.in_(wanted.agent_names))
     if wanted.scope_keys is not None:
@@ -109,7 +118,7 @@ class RunDetails:
     tasks: dict[tuple[str, str], Task]
     """With their inputs, by (thread_key, task_id)."""
     answered: dict[str, list[Ticket]]
-    """Resolved tickets by run id, oldest first."""
+    """Resolved tickets by task id, oldest first: an attempt may still need what the one before it was told."""
     manifests: dict[str, bytes]
     scopes: dict[str, bytes]
 
@@ -124,10 +133,10 @@ def load_details(connection: Connection, leased: Sequence[Run]) -> RunDetails:
     answered: dict[str, list[Ticket]] = {}
     keys = {
         "thread_keys": padded([run.thread_key for run in leased]),
-        "run_ids": padded([run.run_id for run in leased]),
+        "task_ids": padded([run.task_id for run in leased]),
     }
     for row in connection.execute(_RESOLVED, keys).mappings():
-        answered.setdefault(row["run_id"], []).append(ticket_of(row))
+        answered.setdefault(row["task_id"], []).append(ticket_of(row))
     digests = sorted({task.manifest_digest for task in found.values()})
     pinned = {row.digest: bytes(row.manifest) for row in connection.execute(_MANIFESTS, {"digests": padded(digests)})}
     names = sorted({run.scope_key for run in leased})

@@ -18,6 +18,7 @@ from threadkeep_runtime.domain.values import (
     Failure,
     Lease,
     Payload,
+    RetryPolicy,
     Run,
     Task,
     Thread,
@@ -36,11 +37,13 @@ def columns_of(value_type: type, table: sa.Table, prefix: str = "") -> list[sa.L
 
 THREAD_COLUMNS = tuple(field.name for field in fields(Thread))
 TASK_COLUMNS = tuple(column.key for column in tables.tasks.c)
+_RETRY_COLUMNS = tuple(field.name for field in fields(RetryPolicy))
 RUN_COLUMNS = tuple(column.key for column in tables.runs.c)
 LEASE_COLUMNS = tuple(column.key for column in tables.leases.c)
 TICKET_COLUMNS = tuple(column.key for column in tables.tickets.c)
 
-_task_values = attrgetter(*TASK_COLUMNS)
+_TASK_FIELDS = tuple(name for name in TASK_COLUMNS if name not in _RETRY_COLUMNS)
+_task_values = attrgetter(*_TASK_FIELDS)
 _run_values = attrgetter(*RUN_COLUMNS)
 _thread_values = attrgetter(*THREAD_COLUMNS)
 _lease_values = attrgetter(*LEASE_COLUMNS)
@@ -58,8 +61,11 @@ def thread_row(thread: Thread) -> dict[str, Any]:
 
 def task_of(row: Row, prefix: str = "") -> Task:
     """A task. Without the columns `input` and `result` in the row these are empty."""
-    found = {name: row[prefix + name] for name in TASK_COLUMNS if prefix + name in row}
+    found = {name: row[prefix + name] for name in _TASK_FIELDS if prefix + name in row}
+    retry = {name: row[prefix + name] for name in _RETRY_COLUMNS}
+    found["retry"] = RetryPolicy(**{**retry, "retryable_codes": tuple(retry["retryable_codes"])})
     found.setdefault("input", b"")
+    found["run_id"] = found["run_id"] or None
     found["open_ticket_ids"] = tuple(found["open_ticket_ids"])
     found["result"] = payload_of(found.get("result"))
     found["failure"] = failure_of(found["failure"])
@@ -68,7 +74,10 @@ def task_of(row: Row, prefix: str = "") -> Task:
 
 def task_row(task: Task) -> dict[str, Any]:
     """The row of a task."""
-    row = dict(zip(TASK_COLUMNS, _task_values(task), strict=True))
+    row = dict(zip(_TASK_FIELDS, _task_values(task), strict=True))
+    row.update({name: getattr(task.retry, name) for name in _RETRY_COLUMNS})
+    row["retryable_codes"] = list(task.retry.retryable_codes)
+    row["run_id"] = task.run_id or ""
     row["open_ticket_ids"] = list(task.open_ticket_ids)
     row["result"] = payload_bytes(task.result)
     row["failure"] = failure_value(task.failure)
@@ -194,12 +203,12 @@ def payload_of(stored: bytes | None) -> Payload | None:
     return Payload(message.content_type, message.data, dict(message.attributes) or None)
 
 
-def failure_of(stored: Mapping[str, str] | None) -> Failure | None:
+def failure_of(stored: Mapping[str, Any] | None) -> Failure | None:
     """Reads what `failure_value` wrote."""
-    return None if stored is None else Failure(stored["code"], stored["message"])
+    return None if stored is None else Failure(stored["code"], stored["message"], bool(stored.get("retryable")))
 
 
-def failure_value(failure: Failure | None) -> dict[str, str] | None:
+def failure_value(failure: Failure | None) -> dict[str, Any] | None:
     """A failure as a JSON object."""
     return None if failure is None else failure._asdict()
 

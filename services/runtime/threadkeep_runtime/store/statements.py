@@ -16,6 +16,9 @@ QUEUED: ColumnElement[str] = sa.literal_column("'QUEUED'")
 RUNNING: ColumnElement[str] = sa.literal_column("'RUNNING'")
 AWAITING: ColumnElement[str] = sa.literal_column("'AWAITING'")
 OPEN: ColumnElement[str] = sa.literal_column("'OPEN'")
+SUBMITTED: ColumnElement[str] = sa.literal_column("'SUBMITTED'")
+NO_RUN: ColumnElement[str] = sa.literal_column("''")
+"""What `tasks.run_id` holds while a task is enqueued."""
 
 
 def one_of(column: ColumnElement[str], name: str) -> ColumnElement[bool]:

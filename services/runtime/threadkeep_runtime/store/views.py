@@ -15,13 +15,19 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import locked_in_key_order
-from threadkeep_runtime.checkpoints import holds_checkpoints, load_head, load_indexes, load_removal
+from threadkeep_runtime.checkpoints import (
+    holds_checkpoints,
+    load_head,
+    load_indexes,
+    load_removal,
+    load_root_before,
+)
 from threadkeep_runtime.domain import commands
-from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, CheckpointIndex, named_at_or_below
+from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, CheckpointIndex, RollBack, named_at_or_below
 from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Lease, Run, Task, Thread, Ticket, partition_of
 from threadkeep_runtime.store.rows import columns_of, lease_of, run_of, task_of, thread_of, ticket_of
-from threadkeep_runtime.store.statements import ENDED, OPEN, one_of, padded
+from threadkeep_runtime.store.statements import ENDED, NO_RUN, OPEN, SUBMITTED, one_of, padded
 from threadkeep_runtime.tables import events, leases, runs, tasks, threads, tickets
 
 Pair = tuple[str, str]
@@ -49,6 +55,18 @@ _OPEN_TICKETS = (
     .order_by(tickets.c.thread_key, tickets.c.first_event_sequence)
 )
 
+_waiting = tasks.alias("waiting")
+# Of each thread, the enqueued task whose turn comes next.
+_NEXT_TASKS = sa.select(*_SHORT_TASK).where(
+    one_of(tasks.c.thread_key, "thread_keys"),
+    tasks.c.task_id
+    == sa.select(_waiting.c.task_id)
+    .where(_waiting.c.thread_key == tasks.c.thread_key, _waiting.c.state == SUBMITTED, _waiting.c.run_id == NO_RUN)
+    .order_by(_waiting.c.priority.desc(), _waiting.c.first_event_sequence)
+    .limit(1)
+    .scalar_subquery(),
+)
+
 
 def _by_pairs(table: sa.Table, first: str, second: str, *selected: Any) -> sa.Select[Any]:
     return sa.select(*selected).where(
@@ -67,6 +85,14 @@ _TAKEN_EVENTS = _by_pairs(events, "thread_key", "event_id", events.c.thread_key,
 
 _ENDS_LEASES = (commands.RecoverLease, commands.EndCanceled)
 _SHOWS_TICKETS = (commands.CancelTask, commands.ResolveTicket, commands.PassDeadline)
+_MAY_END_A_RUN = (
+    commands.CommitThread,
+    commands.CancelTask,
+    commands.ResolveTicket,
+    commands.ReleaseRun,
+    commands.PassDeadline,
+    *_ENDS_LEASES,
+)
 
 
 def load_views(
@@ -104,8 +130,16 @@ def views_of_locked(
         connection.execute(_LOCK_LEASES, {"thread_keys": padded(ending)}).all()
     moment = now(connection)
     open_runs = _load_open_runs(connection, [thread for thread in found.values() if thread.active_run_id is not None])
-    open_tickets = _load_open_tickets(
-        connection, [command.thread_key for command in batch if isinstance(command, _SHOWS_TICKETS)]
+    open_tickets = _load_open_tickets(connection, [command.thread_key for command in batch if _shows_tickets(command)])
+    next_tasks = _load_next_tasks(
+        connection,
+        [
+            command.thread_key
+            for command in batch
+            if isinstance(command, _MAY_END_A_RUN)
+            and (known := found.get(command.thread_key)) is not None
+            and known.enqueued_count
+        ],
     )
     named_tasks = _load_pairs(connection, _TASKS, _named(batch, _task_named), "task_id", task_of)
     named_tickets = _load_pairs(connection, _TICKETS, _named(batch, _ticket_named), "ticket_id", ticket_of)
@@ -126,6 +160,7 @@ def views_of_locked(
             task = named_task
         run_id = _run_named(command)
         thread = found.get(key)
+        rolls_back = task is not None and isinstance(command, commands.SubmitTask) and command.strategy == "ROLLBACK"
         views.append(
             View(
                 now=moment,
@@ -139,11 +174,21 @@ def views_of_locked(
                 named_task=named_task,
                 named_ticket=named_tickets.get((key, _ticket_named(command) or "")),
                 taken=taken.get(key, frozenset()),
+                next_task=next_tasks.get(key),
                 checkpoints=indexes.get(key, CheckpointIndex()),
+                root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
+                if rolls_back and task is not None
+                else None,
                 **_rare_parts(connection, command, found),
             )
         )
     return views
+
+
+def _shows_tickets(command: commands.Command) -> bool:
+    if isinstance(command, commands.SubmitTask):
+        return command.strategy in ("INTERRUPT", "ROLLBACK")
+    return isinstance(command, _SHOWS_TICKETS)
 
 
 def _rare_parts(connection: Connection, command: commands.Command, found: dict[str, Thread]) -> dict[str, Any]:
@@ -199,6 +244,13 @@ def _load_open_tickets(connection: Connection, thread_keys: Sequence[str]) -> di
     for row in connection.execute(_OPEN_TICKETS, {"thread_keys": padded(thread_keys)}).mappings():
         found[row["thread_key"]] = (*found.get(row["thread_key"], ()), ticket_of(row))
     return found
+
+
+def _load_next_tasks(connection: Connection, thread_keys: Sequence[str]) -> dict[str, Task]:
+    if not thread_keys:
+        return {}
+    rows = connection.execute(_NEXT_TASKS, {"thread_keys": padded(thread_keys)})
+    return {row["task_thread_key"]: task_of(row, "task_") for row in rows.mappings()}
 
 
 def _load_pairs(

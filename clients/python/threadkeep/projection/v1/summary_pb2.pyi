@@ -168,7 +168,7 @@ class TaskSummary(_message.Message):
     state: _task_pb2.TaskState.ValueType
     """Where it stands."""
     run_id: _builtins.str
-    """Its run."""
+    """Its run. Absent: it is enqueued."""
     ticket_count: _builtins.int
     """How many tickets it opened."""
     @_builtins.property
@@ -202,7 +202,7 @@ class TaskSummary(_message.Message):
         session_id: _builtins.str = ...,
         agent_name: _builtins.str = ...,
         state: _task_pb2.TaskState.ValueType = ...,
-        run_id: _builtins.str = ...,
+        run_id: _builtins.str | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         failure: _run_pb2.Failure | None = ...,
         ticket_count: _builtins.int = ...,
@@ -211,13 +211,18 @@ class TaskSummary(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_time", b"_end_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_time", b"_end_time", "_run_id", b"_run_id", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "run_id", b"run_id", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_time", b"_end_time", "agent_name", b"agent_name", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "metadata", b"metadata", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "ticket_count", b"ticket_count", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_time", b"_end_time", "_run_id", b"_run_id", "agent_name", b"agent_name", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "metadata", b"metadata", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "ticket_count", b"ticket_count", "update_time", b"update_time", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__end_time: _TypeAlias = _typing.Literal["end_time"]  # noqa: Y015
     _WhichOneofArgType__end_time: _TypeAlias = _typing.Literal["_end_time", b"_end_time"]  # noqa: Y015
+    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
+    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time) -> _WhichOneofReturnType__end_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
 
 Global___TaskSummary: _TypeAlias = TaskSummary  # noqa: Y015
 

@@ -97,7 +97,9 @@ Global___RunAwaiting: _TypeAlias = RunAwaiting  # noqa: Y015
 
 @_typing.final
 class RunEnded(_message.Message):
-    """The run ends, and with it its lease and its task."""
+    """The run ends, and with it its lease and its task; but after a retryable failure the task's next run opens in this commit,
+    while its retry policy allows it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -141,12 +141,15 @@ class Event(_message.Message):
     `threadkeep.task.submitted` {task: its input messages have their ids, a payload's data is left out}, `.task.working`,
     `.task.input_required` {ticket_ids}, `.task.auth_required` {ticket_ids}, `.task.completed`, `.task.failed` {failure},
     `.task.cancel_requested` {reason}, `.task.canceled`: they name the task, not the run;
-    `threadkeep.run.queued` {reason: `submitted`, `lease_expired`, `released` or `answered`; run}, `.run.leased` {epoch,
-    worker_id}, `.run.released`, `.run.lease_expired` {epoch}, `.run.awaiting` {ticket_ids}, `.run.ended` {cause, failure};
+    `threadkeep.run.queued` {reason: `submitted`, `dequeued`, `retried`, `lease_expired`, `released` or `answered`; run},
+    `.run.leased` {epoch, worker_id}, `.run.released`, `.run.lease_expired` {epoch}, `.run.awaiting` {ticket_ids}, `.run.ended`
+    {cause, failure};
     `threadkeep.ticket.opened` {ticket_id, ticket}, `.ticket.resolved`, `.ticket.expired`, `.ticket.closed` {ticket_id};
     `threadkeep.checkpoint.saved` {checkpoint_ns, checkpoint_id, parent_checkpoint_id, channels: names of the new values},
-    `.checkpoint.deleted` {}, `.checkpoint.pruned` {count}. A session, task, run or ticket in there is its message in proto3 JSON with proto field names,
-    as of the commit. A run's last event is `.run.ended`; a task's is `.task.completed`, `.task.failed` or `.task.canceled`.
+    `.checkpoint.deleted` {}, `.checkpoint.pruned` {count}, `.checkpoint.rolled_back` {root_checkpoint_id: the head of the root
+    namespace that stays, or null}: what the event's task recorded is gone. A session, task, run or ticket in there is its message in proto3 JSON with
+    proto field names, as of the commit. A run's last event is `.run.ended`; a task's is `.task.completed`, `.task.failed` or
+    `.task.canceled`.
     Session, task and ticket events are for END_USER, run events for BUILDER, checkpoint events INTERNAL.
     """
 

@@ -64,6 +64,8 @@ class _RunEndCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunEndCau
     """The worker reported a failure."""
     RUN_END_CAUSE_CANCELED: _RunEndCause.ValueType  # 3
     """Its task was canceled."""
+    RUN_END_CAUSE_SUPERSEDED: _RunEndCause.ValueType  # 4
+    """Another task was submitted with ROLLBACK."""
     RUN_END_CAUSE_TIMED_OUT: _RunEndCause.ValueType  # 5
     """A ticket's deadline passed."""
     RUN_END_CAUSE_INDETERMINATE: _RunEndCause.ValueType  # 6
@@ -80,6 +82,8 @@ RUN_END_CAUSE_FAILED: RunEndCause.ValueType  # 2
 """The worker reported a failure."""
 RUN_END_CAUSE_CANCELED: RunEndCause.ValueType  # 3
 """Its task was canceled."""
+RUN_END_CAUSE_SUPERSEDED: RunEndCause.ValueType  # 4
+"""Another task was submitted with ROLLBACK."""
 RUN_END_CAUSE_TIMED_OUT: RunEndCause.ValueType  # 5
 """A ticket's deadline passed."""
 RUN_END_CAUSE_INDETERMINATE: RunEndCause.ValueType  # 6
@@ -94,19 +98,23 @@ class Failure(_message.Message):
 
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    RETRYABLE_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """A stable code of the caller's or the worker's choice, such as `tool_error`."""
     message: _builtins.str
     """A text for people."""
+    retryable: _builtins.bool
+    """Another attempt may do better: the task is tried again if its retry policy has something left."""
     def __init__(
         self,
         *,
         code: _builtins.str = ...,
         message: _builtins.str = ...,
+        retryable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "retryable", b"retryable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -135,6 +143,9 @@ class Run(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    PARENT_RUN_ID_FIELD_NUMBER: _builtins.int
+    DUE_TIME_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run's id inside its scope."""
     task_id: _builtins.str
@@ -154,11 +165,15 @@ class Run(_message.Message):
     worker_id: _builtins.str
     """The worker that holds the lease, or held it last."""
     last_checkpoint_id: _builtins.str
-    """The root namespace's checkpoint that the run last recorded. Absent: none."""
+    """The root namespace's checkpoint that the run, or the attempt before it, last recorded. Absent: none."""
     queue: _builtins.str
     """The queue that workers take it from."""
     priority: _builtins.int
     """Higher goes first."""
+    attempt: _builtins.int
+    """Place among the runs of its task, from 1."""
+    parent_run_id: _builtins.str
+    """The attempt before this one. Absent: it is the first."""
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the lease expires. Absent: no lease."""
@@ -178,6 +193,10 @@ class Run(_message.Message):
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When it ended. Absent: it has not."""
+
+    @_builtins.property
+    def due_time(self) -> _timestamp_pb2.Timestamp:
+        """No worker gets it earlier. Absent: at once."""
 
     def __init__(
         self,
@@ -199,25 +218,36 @@ class Run(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
+        attempt: _builtins.int = ...,
+        parent_run_id: _builtins.str | None = ...,
+        due_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_time", b"_end_time", "_last_checkpoint_id", b"_last_checkpoint_id", "_lease_expire_time", b"_lease_expire_time", "_start_time", b"_start_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "last_checkpoint_id", b"last_checkpoint_id", "lease_expire_time", b"lease_expire_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_due_time", b"_due_time", "_end_time", b"_end_time", "_last_checkpoint_id", b"_last_checkpoint_id", "_lease_expire_time", b"_lease_expire_time", "_parent_run_id", b"_parent_run_id", "_start_time", b"_start_time", "create_time", b"create_time", "due_time", b"due_time", "end_time", b"end_time", "failure", b"failure", "last_checkpoint_id", b"last_checkpoint_id", "lease_expire_time", b"lease_expire_time", "parent_run_id", b"parent_run_id", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_time", b"_end_time", "_last_checkpoint_id", b"_last_checkpoint_id", "_lease_expire_time", b"_lease_expire_time", "_start_time", b"_start_time", "agent_name", b"agent_name", "cause", b"cause", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "epoch", b"epoch", "failure", b"failure", "last_checkpoint_id", b"last_checkpoint_id", "lease_expire_time", b"lease_expire_time", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_due_time", b"_due_time", "_end_time", b"_end_time", "_last_checkpoint_id", b"_last_checkpoint_id", "_lease_expire_time", b"_lease_expire_time", "_parent_run_id", b"_parent_run_id", "_start_time", b"_start_time", "agent_name", b"agent_name", "attempt", b"attempt", "cause", b"cause", "crash_count", b"crash_count", "create_time", b"create_time", "due_time", b"due_time", "end_time", b"end_time", "epoch", b"epoch", "failure", b"failure", "last_checkpoint_id", b"last_checkpoint_id", "lease_expire_time", b"lease_expire_time", "parent_run_id", b"parent_run_id", "priority", b"priority", "queue", b"queue", "run_id", b"run_id", "session_id", b"session_id", "start_time", b"start_time", "state", b"state", "task_id", b"task_id", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__due_time: _TypeAlias = _typing.Literal["due_time"]  # noqa: Y015
+    _WhichOneofArgType__due_time: _TypeAlias = _typing.Literal["_due_time", b"_due_time"]  # noqa: Y015
     _WhichOneofReturnType__end_time: _TypeAlias = _typing.Literal["end_time"]  # noqa: Y015
     _WhichOneofArgType__end_time: _TypeAlias = _typing.Literal["_end_time", b"_end_time"]  # noqa: Y015
     _WhichOneofReturnType__last_checkpoint_id: _TypeAlias = _typing.Literal["last_checkpoint_id"]  # noqa: Y015
     _WhichOneofArgType__last_checkpoint_id: _TypeAlias = _typing.Literal["_last_checkpoint_id", b"_last_checkpoint_id"]  # noqa: Y015
     _WhichOneofReturnType__lease_expire_time: _TypeAlias = _typing.Literal["lease_expire_time"]  # noqa: Y015
     _WhichOneofArgType__lease_expire_time: _TypeAlias = _typing.Literal["_lease_expire_time", b"_lease_expire_time"]  # noqa: Y015
+    _WhichOneofReturnType__parent_run_id: _TypeAlias = _typing.Literal["parent_run_id"]  # noqa: Y015
+    _WhichOneofArgType__parent_run_id: _TypeAlias = _typing.Literal["_parent_run_id", b"_parent_run_id"]  # noqa: Y015
     _WhichOneofReturnType__start_time: _TypeAlias = _typing.Literal["start_time"]  # noqa: Y015
     _WhichOneofArgType__start_time: _TypeAlias = _typing.Literal["_start_time", b"_start_time"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__due_time) -> _WhichOneofReturnType__due_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time) -> _WhichOneofReturnType__end_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_checkpoint_id) -> _WhichOneofReturnType__last_checkpoint_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_expire_time) -> _WhichOneofReturnType__lease_expire_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent_run_id) -> _WhichOneofReturnType__parent_run_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_time) -> _WhichOneofReturnType__start_time | None: ...
 

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import content_pb2 as threadkeep_dot_common_dot_v1_dot_content__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
@@ -29,7 +30,7 @@ from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.runtime.v1 import run_pb2 as threadkeep_dot_runtime_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n threadkeep/runtime/v1/task.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/content.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\"\x93\x01\n\tTaskInput\x12\x42\n\x08messages\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.InputMessagesH\x00R\x08messages\x12\x39\n\x07payload\x18\x02 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadH\x00R\x07payloadB\x07\n\x05input\"Z\n\rInputMessages\x12I\n\x08messages\x18\x01 \x03(\x0b\x32\".threadkeep.common.v1.InputMessageB\t\xb2\x9f\x19\x05\x10\x01\x18\xe8\x07R\x08messages\"0\n\x0bRetryPolicy\x12!\n\x0cmax_attempts\x18\x01 \x01(\x05R\x0bmaxAttempts\"\xd8\x08\n\x04Task\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x1d\n\nagent_name\x18\x03 \x01(\tR\tagentName\x12%\n\x0e\x61gent_revision\x18\x04 \x01(\x03R\ragentRevision\x12\'\n\x0fmanifest_digest\x18\x05 \x01(\tR\x0emanifestDigest\x12\x36\n\x05state\x18\x06 \x01(\x0e\x32 .threadkeep.runtime.v1.TaskStateR\x05state\x12\x36\n\x05input\x18\x07 \x01(\x0b\x32 .threadkeep.runtime.v1.TaskInputR\x05input\x12\x14\n\x05queue\x18\x08 \x01(\tR\x05queue\x12\x1a\n\x08priority\x18\t \x01(\x05R\x08priority\x12\x45\n\x08metadata\x18\n \x03(\x0b\x32).threadkeep.runtime.v1.Task.MetadataEntryR\x08metadata\x12\x45\n\x0cretry_policy\x18\x0b \x01(\x0b\x32\".threadkeep.runtime.v1.RetryPolicyR\x0bretryPolicy\x12\x15\n\x06run_id\x18\x0c \x01(\tR\x05runId\x12\x1f\n\x0b\x63rash_count\x18\r \x01(\x05R\ncrashCount\x12&\n\x0fopen_ticket_ids\x18\x0e \x03(\tR\ropenTicketIds\x12O\n\x13\x63\x61ncel_request_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00R\x11\x63\x61ncelRequestTime\x88\x01\x01\x12#\n\rcancel_reason\x18\x10 \x01(\tR\x0c\x63\x61ncelReason\x12\x35\n\x06result\x18\x11 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x06result\x12\x38\n\x07\x66\x61ilure\x18\x12 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.FailureR\x07\x66\x61ilure\x12;\n\x0b\x63reate_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x14 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12:\n\x08\x65nd_time\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01R\x07\x65ndTime\x88\x01\x01\x12\x1a\n\x08revision\x18\x16 \x01(\x03R\x08revision\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x16\n\x14_cancel_request_timeB\x0b\n\t_end_time*\xf9\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x03\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x04\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x05\x12\x15\n\x11TASK_STATE_FAILED\x10\x06\x12\x17\n\x13TASK_STATE_CANCELED\x10\x07\x12\x17\n\x13TASK_STATE_REJECTED\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n threadkeep/runtime/v1/task.proto\x12\x15threadkeep.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/content.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\"\x93\x01\n\tTaskInput\x12\x42\n\x08messages\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.InputMessagesH\x00R\x08messages\x12\x39\n\x07payload\x18\x02 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadH\x00R\x07payloadB\x07\n\x05input\"Z\n\rInputMessages\x12I\n\x08messages\x18\x01 \x03(\x0b\x32\".threadkeep.common.v1.InputMessageB\t\xb2\x9f\x19\x05\x10\x01\x18\xe8\x07R\x08messages\"\x83\x02\n\x0bRetryPolicy\x12!\n\x0cmax_attempts\x18\x01 \x01(\x05R\x0bmaxAttempts\x12\x42\n\x0finitial_backoff\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0einitialBackoff\x12:\n\x0bmax_backoff\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\nmaxBackoff\x12\x1e\n\nmultiplier\x18\x04 \x01(\x01R\nmultiplier\x12\x31\n\x0fretryable_codes\x18\x05 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18@R\x0eretryableCodes\"\x82\t\n\x04Task\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x1d\n\nagent_name\x18\x03 \x01(\tR\tagentName\x12%\n\x0e\x61gent_revision\x18\x04 \x01(\x03R\ragentRevision\x12\'\n\x0fmanifest_digest\x18\x05 \x01(\tR\x0emanifestDigest\x12\x36\n\x05state\x18\x06 \x01(\x0e\x32 .threadkeep.runtime.v1.TaskStateR\x05state\x12\x36\n\x05input\x18\x07 \x01(\x0b\x32 .threadkeep.runtime.v1.TaskInputR\x05input\x12\x14\n\x05queue\x18\x08 \x01(\tR\x05queue\x12\x1a\n\x08priority\x18\t \x01(\x05R\x08priority\x12\x45\n\x08metadata\x18\n \x03(\x0b\x32).threadkeep.runtime.v1.Task.MetadataEntryR\x08metadata\x12\x45\n\x0cretry_policy\x18\x0b \x01(\x0b\x32\".threadkeep.runtime.v1.RetryPolicyR\x0bretryPolicy\x12\x1a\n\x06run_id\x18\x0c \x01(\tH\x00R\x05runId\x88\x01\x01\x12\x1f\n\x0b\x63rash_count\x18\r \x01(\x05R\ncrashCount\x12&\n\x0fopen_ticket_ids\x18\x0e \x03(\tR\ropenTicketIds\x12O\n\x13\x63\x61ncel_request_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01R\x11\x63\x61ncelRequestTime\x88\x01\x01\x12#\n\rcancel_reason\x18\x10 \x01(\tR\x0c\x63\x61ncelReason\x12\x35\n\x06result\x18\x11 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x06result\x12\x38\n\x07\x66\x61ilure\x18\x12 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.FailureR\x07\x66\x61ilure\x12;\n\x0b\x63reate_time\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x14 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12:\n\x08\x65nd_time\x18\x15 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02R\x07\x65ndTime\x88\x01\x01\x12\x1a\n\x08revision\x18\x16 \x01(\x03R\x08revision\x12\x18\n\x07\x61ttempt\x18\x17 \x01(\x05R\x07\x61ttempt\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07_run_idB\x16\n\x14_cancel_request_timeB\x0b\n\t_end_time*\xf9\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14TASK_STATE_SUBMITTED\x10\x01\x12\x16\n\x12TASK_STATE_WORKING\x10\x02\x12\x1d\n\x19TASK_STATE_INPUT_REQUIRED\x10\x03\x12\x1c\n\x18TASK_STATE_AUTH_REQUIRED\x10\x04\x12\x18\n\x14TASK_STATE_COMPLETED\x10\x05\x12\x15\n\x11TASK_STATE_FAILED\x10\x06\x12\x17\n\x13TASK_STATE_CANCELED\x10\x07\x12\x17\n\x13TASK_STATE_REJECTED\x10\x08*\xb9\x01\n\x11MultitaskStrategy\x12\"\n\x1eMULTITASK_STRATEGY_UNSPECIFIED\x10\x00\x12\x1d\n\x19MULTITASK_STRATEGY_REJECT\x10\x01\x12\x1e\n\x1aMULTITASK_STRATEGY_ENQUEUE\x10\x02\x12 \n\x1cMULTITASK_STRATEGY_INTERRUPT\x10\x03\x12\x1f\n\x1bMULTITASK_STRATEGY_ROLLBACK\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,18 +39,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_INPUTMESSAGES'].fields_by_name['messages']._loaded_options = None
   _globals['_INPUTMESSAGES'].fields_by_name['messages']._serialized_options = b'\262\237\031\005\020\001\030\350\007'
+  _globals['_RETRYPOLICY'].fields_by_name['retryable_codes']._loaded_options = None
+  _globals['_RETRYPOLICY'].fields_by_name['retryable_codes']._serialized_options = b'\262\237\031\004\010\002\030@'
   _globals['_TASK_METADATAENTRY']._loaded_options = None
   _globals['_TASK_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_TASKSTATE']._serialized_start=1641
-  _globals['_TASKSTATE']._serialized_end=1890
-  _globals['_TASKINPUT']._serialized_start=234
-  _globals['_TASKINPUT']._serialized_end=381
-  _globals['_INPUTMESSAGES']._serialized_start=383
-  _globals['_INPUTMESSAGES']._serialized_end=473
-  _globals['_RETRYPOLICY']._serialized_start=475
-  _globals['_RETRYPOLICY']._serialized_end=523
-  _globals['_TASK']._serialized_start=526
-  _globals['_TASK']._serialized_end=1638
-  _globals['_TASK_METADATAENTRY']._serialized_start=1542
-  _globals['_TASK_METADATAENTRY']._serialized_end=1601
+  _globals['_TASKSTATE']._serialized_start=1927
+  _globals['_TASKSTATE']._serialized_end=2176
+  _globals['_MULTITASKSTRATEGY']._serialized_start=2179
+  _globals['_MULTITASKSTRATEGY']._serialized_end=2364
+  _globals['_TASKINPUT']._serialized_start=266
+  _globals['_TASKINPUT']._serialized_end=413
+  _globals['_INPUTMESSAGES']._serialized_start=415
+  _globals['_INPUTMESSAGES']._serialized_end=505
+  _globals['_RETRYPOLICY']._serialized_start=508
+  _globals['_RETRYPOLICY']._serialized_end=767
+  _globals['_TASK']._serialized_start=770
+  _globals['_TASK']._serialized_end=1924
+  _globals['_TASK_METADATAENTRY']._serialized_start=1817
+  _globals['_TASK_METADATAENTRY']._serialized_end=1876
 # @@protoc_insertion_point(module_scope)

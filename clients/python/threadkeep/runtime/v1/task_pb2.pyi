@@ -5,6 +5,7 @@ Tasks: requested work."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -73,6 +74,46 @@ TASK_STATE_REJECTED: TaskState.ValueType  # 8
 """The agent refused it."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
+class _MultitaskStrategy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MultitaskStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MultitaskStrategy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MULTITASK_STRATEGY_UNSPECIFIED: _MultitaskStrategy.ValueType  # 0
+    """Not stated: REJECT."""
+    MULTITASK_STRATEGY_REJECT: _MultitaskStrategy.ValueType  # 1
+    """It is refused: SESSION_BUSY."""
+    MULTITASK_STRATEGY_ENQUEUE: _MultitaskStrategy.ValueType  # 2
+    """It is SUBMITTED without a run. Its run opens in the commit that ends the one before: the highest priority goes
+    first, then the oldest.
+    """
+    MULTITASK_STRATEGY_INTERRUPT: _MultitaskStrategy.ValueType  # 3
+    """The open run ends CANCELED, a leased one too, in the commit that opens the new run. Its checkpoints stay."""
+    MULTITASK_STRATEGY_ROLLBACK: _MultitaskStrategy.ValueType  # 4
+    """The open run ends SUPERSEDED, and the checkpoints that its task recorded are deleted, in the commit that opens the
+    new run.
+    """
+
+class MultitaskStrategy(_MultitaskStrategy, metaclass=_MultitaskStrategyEnumTypeWrapper):
+    """What becomes of a task whose session has an open run. An open ticket counts as one."""
+
+MULTITASK_STRATEGY_UNSPECIFIED: MultitaskStrategy.ValueType  # 0
+"""Not stated: REJECT."""
+MULTITASK_STRATEGY_REJECT: MultitaskStrategy.ValueType  # 1
+"""It is refused: SESSION_BUSY."""
+MULTITASK_STRATEGY_ENQUEUE: MultitaskStrategy.ValueType  # 2
+"""It is SUBMITTED without a run. Its run opens in the commit that ends the one before: the highest priority goes
+first, then the oldest.
+"""
+MULTITASK_STRATEGY_INTERRUPT: MultitaskStrategy.ValueType  # 3
+"""The open run ends CANCELED, a leased one too, in the commit that opens the new run. Its checkpoints stay."""
+MULTITASK_STRATEGY_ROLLBACK: MultitaskStrategy.ValueType  # 4
+"""The open run ends SUPERSEDED, and the checkpoints that its task recorded are deleted, in the commit that opens the
+new run.
+"""
+Global___MultitaskStrategy: _TypeAlias = MultitaskStrategy  # noqa: Y015
+
 @_typing.final
 class TaskInput(_message.Message):
     """What a task is given to work on."""
@@ -131,23 +172,45 @@ Global___InputMessages: _TypeAlias = InputMessages  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """How often a task may be tried."""
+    """How often a task may be tried, and when again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    INITIAL_BACKOFF_FIELD_NUMBER: _builtins.int
+    MAX_BACKOFF_FIELD_NUMBER: _builtins.int
+    MULTIPLIER_FIELD_NUMBER: _builtins.int
+    RETRYABLE_CODES_FIELD_NUMBER: _builtins.int
     max_attempts: _builtins.int
-    """How many times a run may be leased after a crash (an expired lease) before it ends INDETERMINATE, the first
-    time included. 0: the server's default (3). Answers to tickets don't count.
+    """The budget: crashes (expired leases) and retryable failures together. The one that spends it ends the run, after a crash
+    INDETERMINATE, after a failure FAILED, and fails the task. 0: the server's default (3). Answers to tickets don't count.
     """
+    multiplier: _builtins.float
+    """What each further pause is multiplied by. 0: 2. From 1 to 100."""
+    @_builtins.property
+    def initial_backoff(self) -> _duration_pb2.Duration:
+        """The pause after the first retryable failure; a part of it, at most half, is left to chance. Absent: 1 s. At most 1 day."""
+
+    @_builtins.property
+    def max_backoff(self) -> _duration_pb2.Duration:
+        """The longest pause. Absent: 60 s. At most 1 day."""
+
+    @_builtins.property
+    def retryable_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Failures with these codes count as retryable, whatever the worker says."""
+
     def __init__(
         self,
         *,
         max_attempts: _builtins.int = ...,
+        initial_backoff: _duration_pb2.Duration | None = ...,
+        max_backoff: _duration_pb2.Duration | None = ...,
+        multiplier: _builtins.float = ...,
+        retryable_codes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_backoff", b"initial_backoff", "max_backoff", b"max_backoff"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_attempts", b"max_attempts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["initial_backoff", b"initial_backoff", "max_attempts", b"max_attempts", "max_backoff", b"max_backoff", "multiplier", b"multiplier", "retryable_codes", b"retryable_codes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -201,6 +264,7 @@ class Task(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task's id inside its scope."""
     session_id: _builtins.str
@@ -218,13 +282,15 @@ class Task(_message.Message):
     priority: _builtins.int
     """Higher goes first."""
     run_id: _builtins.str
-    """Its run. A task has one from the start."""
+    """Its latest run. Absent: it is enqueued behind the session's open run."""
     crash_count: _builtins.int
-    """How many leases of its run ended in a crash."""
+    """How many leases of its runs ended in a crash."""
     cancel_reason: _builtins.str
     """Why its cancellation was asked for."""
     revision: _builtins.int
     """Grows with every change."""
+    attempt: _builtins.int
+    """How many runs it had: more than one after a retryable failure."""
     @_builtins.property
     def input(self) -> Global___TaskInput:
         """What it was given. Input messages have their ids here."""
@@ -279,7 +345,7 @@ class Task(_message.Message):
         priority: _builtins.int = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         retry_policy: Global___RetryPolicy | None = ...,
-        run_id: _builtins.str = ...,
+        run_id: _builtins.str | None = ...,
         crash_count: _builtins.int = ...,
         open_ticket_ids: _abc.Iterable[_builtins.str] | None = ...,
         cancel_request_time: _timestamp_pb2.Timestamp | None = ...,
@@ -290,18 +356,23 @@ class Task(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "result", b"result", "retry_policy", b"retry_policy", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_run_id", b"_run_id", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "result", b"result", "retry_policy", b"retry_policy", "run_id", b"run_id", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_run_id", b"_run_id", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancel_request_time: _TypeAlias = _typing.Literal["cancel_request_time"]  # noqa: Y015
     _WhichOneofArgType__cancel_request_time: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time"]  # noqa: Y015
     _WhichOneofReturnType__end_time: _TypeAlias = _typing.Literal["end_time"]  # noqa: Y015
     _WhichOneofArgType__end_time: _TypeAlias = _typing.Literal["_end_time", b"_end_time"]  # noqa: Y015
+    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
+    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cancel_request_time) -> _WhichOneofReturnType__cancel_request_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time) -> _WhichOneofReturnType__end_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015

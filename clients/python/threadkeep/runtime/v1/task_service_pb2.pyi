@@ -60,6 +60,7 @@ class SubmitTaskRequest(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     RETRY_POLICY_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
+    MULTITASK_STRATEGY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
     session_id: _builtins.str
@@ -72,6 +73,8 @@ class SubmitTaskRequest(_message.Message):
     """The queue that workers take it from. Absent: `default`."""
     priority: _builtins.int
     """Higher goes first; then the older one."""
+    multitask_strategy: _task_pb2.MultitaskStrategy.ValueType
+    """What becomes of the task when the session has an open run. Not stated: REJECT."""
     @_builtins.property
     def create_session(self) -> _session_service_pb2.SessionDraft:
         """A session to create in the same commit. ID_TAKEN when its id is in use."""
@@ -106,10 +109,11 @@ class SubmitTaskRequest(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         retry_policy: _task_pb2.RetryPolicy | None = ...,
         actor: _payload_pb2.Actor | None = ...,
+        multitask_strategy: _task_pb2.MultitaskStrategy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "metadata", b"metadata", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
     _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015

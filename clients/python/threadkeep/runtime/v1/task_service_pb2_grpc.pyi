@@ -35,7 +35,8 @@ class TaskServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TaskServiceAsyncStub: ...
     SubmitTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SubmitTaskRequest, _task_service_pb2.SubmitTaskResponse]
     """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
-    SESSION_BUSY (the session has an open run), AGENT_UNRESOLVED, ID_TAKEN.
+    SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
+    many tasks of the session are enqueued).
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]
     """Reads a task. TASK_NOT_FOUND."""
@@ -55,7 +56,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SubmitTaskRequest, _task_service_pb2.SubmitTaskResponse]  # type: ignore[assignment]
     """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
-    SESSION_BUSY (the session has an open run), AGENT_UNRESOLVED, ID_TAKEN.
+    SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
+    many tasks of the session are enqueued).
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]  # type: ignore[assignment]
     """Reads a task. TASK_NOT_FOUND."""
@@ -78,7 +80,8 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_service_pb2.SubmitTaskResponse, _abc.Awaitable[_task_service_pb2.SubmitTaskResponse]]:
         """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
-        SESSION_BUSY (the session has an open run), AGENT_UNRESOLVED, ID_TAKEN.
+        SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
+        many tasks of the session are enqueued).
         """
 
     @_abc_1.abstractmethod

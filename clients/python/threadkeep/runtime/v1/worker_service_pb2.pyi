@@ -154,7 +154,7 @@ class AcquiredRun(_message.Message):
 
     @_builtins.property
     def answered_tickets(self) -> _containers.RepeatedCompositeFieldContainer[_ticket_pb2.Ticket]:
-        """All of the run's resolved tickets, oldest first."""
+        """All resolved tickets of the run's task, oldest first."""
 
     def __init__(
         self,

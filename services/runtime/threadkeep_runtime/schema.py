@@ -1,0 +1,15 @@
+"""The schema that all tables of the runtime belong to, and how its constraints are named."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_by_%(column_0_N_name)s",
+        "uq": "%(table_name)s_one_%(column_0_N_name)s",
+        "ck": "%(table_name)s_%(constraint_name)s",
+        "fk": "%(table_name)s_of_%(referred_table_name)s",
+        "pk": "%(table_name)s_pkey",
+    }
+)
