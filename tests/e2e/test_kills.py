@@ -35,7 +35,7 @@ from tests.support.mortal import MortalSuite
 from tests.support.processes import Processes
 from tests.support.runtime import Runtime
 from tests.support.waiting import eventually
-from threadkeep import AsyncClient
+from threadkeep import AsyncClient, RetryPolicy
 from threadkeep.config.v1 import entity_pb2
 from threadkeep.runtime.v1 import task_pb2
 from threadkeep.worker import ExecutionSettings, Worker
@@ -66,7 +66,7 @@ def draw(chance: random.Random) -> list[Moment]:
     The first is from outside, and so is the one that follows a death after COMMIT: committers are answered in between.
     """
     first, next_, *others = [Moment(chance.randrange(1, 150), chance.random()) for _ in range(KILLS)]
-    at = {name: Moment(0, 0.0, f"{name}:{chance.randrange(2, 20)}") for name in FAILPOINTS}
+    at = {name: Moment(0, 0.0, f"{name}:{chance.randrange(5, 20)}") for name in FAILPOINTS}
     groups = [[at.pop("after_commit"), next_], *([one] for one in (*at.values(), *others))]
     chance.shuffle(groups)
     return [first, *itertools.chain.from_iterable(groups)]
@@ -114,7 +114,8 @@ class Scene:
         self.log = Acknowledgements(folder / "acknowledged")
         scope = {"test": fresh_id("kills")}
         self.runtime = Runtime(suite, **scope)
-        self.client = AsyncClient(suite.addresses, scope=scope, timeout=PATIENCE)
+        self._steps = 0
+        self.client = AsyncClient(suite.addresses, scope=scope, timeout=PATIENCE, retry=RetryPolicy(largest_delay=0.1))
         self.committers = [Committer(fresh_id("session"), self.runtime, suite, self.log) for _ in range(COMMITTERS)]
         # One lease lasts from the first kill to the last: what is tried here is the server's death, not the worker's.
         settings = ExecutionSettings(max_steps=1_000_000)
@@ -130,6 +131,7 @@ class Scene:
         """Steps on with every tenth acknowledgement, until the log ends."""
 
         async def step(state: Counted) -> Counted:
+            self._steps += 1
             await self.log.reach(self.log.count + 10)
             return {"steps": [len(state["steps"])]}
 
@@ -138,8 +140,10 @@ class Scene:
 
     async def kill(self, moment: Moment) -> Kill:
         """Waits until the runtime dies at that moment; for a failpoint it was started with it."""
-        under_way = [(one, one.under_way) for one in self.committers]
+        under_way, steps = [(one, one.under_way) for one in self.committers], self._steps
         if not moment.failpoint:
+            # The run is at work again as well: it has seen a commit of its own acknowledged in this life.
+            await eventually(lambda: self._steps > steps, PATIENCE)
             await self.log.reach(self.log.count + moment.acknowledgements)
             struck_at = time.perf_counter() + moment.part * min(one.round_trip for one in self.committers)
             while time.perf_counter() < struck_at:

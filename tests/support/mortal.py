@@ -3,6 +3,7 @@
 `up` is one process and dies as a whole; of the split suite only the runtime's process dies.
 """
 
+import contextlib
 import signal
 from typing import Any
 
@@ -11,7 +12,8 @@ import grpc
 from tests.support.databases import Databases
 from tests.support.processes import Process, Processes
 from tests.support.suite import SERVICES, migrate_one
-from tests.support.waiting import eventually
+from threadkeep.common.v1.server_info_service_pb2 import GetServerInfoRequest
+from threadkeep.common.v1.server_info_service_pb2_grpc import ServerInfoServiceStub
 
 OPTIONS: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 50),
@@ -73,11 +75,13 @@ class MortalSuite:
         self._process.signal(signal.SIGKILL)
 
     async def died(self) -> None:
-        """Waits until the runtime is dead, which must be by SIGKILL, and its connection known to be broken."""
+        """Waits for the runtime's death, which must be by SIGKILL, and until all calls under way have learned of it."""
         code = await self._process.wait(120)
         assert code == -signal.SIGKILL, f"it ended with {code}:\n{self._process.output()}"
-        channel = self.channel("runtime")
-        await eventually(lambda: channel.get_state() != grpc.ChannelConnectivity.READY)
+        # Events of one channel come in order: when this call fails, those before it have.
+        with contextlib.suppress(grpc.RpcError):
+            await ServerInfoServiceStub(self.channel("runtime")).GetServerInfo(GetServerInfoRequest(), timeout=60)
+            raise AssertionError("it answered after its death")
 
     def channel(self, service: str) -> grpc.aio.Channel:
         """The channel to a service; it finds it again after a restart."""

@@ -120,9 +120,12 @@ class Processes:
         process = await self.start(BIN / "threadkeepd", *arguments, "--listen", listen, "--ready-file", file, env=env)
 
         def look() -> str:
-            if not process.is_running:
+            has_ended = not process.is_running
+            if file.exists():
+                return file.read_text().strip()
+            if has_ended:
                 raise RuntimeError(f"threadkeepd ended before it was ready:\n{process.output()}")
-            return file.read_text().strip() if file.exists() else ""
+            return ""
 
         address = await eventually(look, timeout=60.0)
         file.unlink()
