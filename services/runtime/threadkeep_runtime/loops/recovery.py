@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import structlog
@@ -28,6 +27,9 @@ from threadkeep_runtime.store import leases
 _log = structlog.get_logger("threadkeep.recovery")
 
 BATCH = 256
+
+Find = Callable[[SyncConnection, datetime, int, int], Sequence[Any]]
+"""A search: at this time, so many rows, after so many."""
 
 
 class Recovery:
@@ -48,15 +50,11 @@ class Recovery:
         done += await self._each(leases.deadlines_passed, lambda due: PassDeadline(**_of(due), ticket_id=due.ticket_id))
         return done
 
-    async def _each(
-        self, find: Callable[[SyncConnection, datetime, int, int], Sequence[Any]], command: Callable[[Any], Command]
-    ) -> int:
+    async def _each(self, find: Find, command: Callable[[Any], Command]) -> int:
         """All that one search finds, page by page. What stays due is passed by; the next look begins at the first."""
         done = stayed = 0
         while True:
-            async with self._database.read() as connection:
-                now = await connection.now()
-                due = await connection.run(partial(find, now=now, count=BATCH, offset=stayed))
+            due = await self._page(find, stayed)
             commands = [command(one) for one in due]
             keys = [(one.kind, *key) for one, key in zip(commands, due, strict=True)]
             ready = [(key, one) for key, one in zip(keys, commands, strict=True) if self._backoff.is_ready(key)]
@@ -69,6 +67,11 @@ class Recovery:
                 raise away[0]
             if len(due) < BATCH:
                 return done
+
+    async def _page(self, find: Find, offset: int) -> Sequence[Any]:
+        async with self._database.read() as connection:
+            now = await connection.now()
+            return await connection.run(lambda sync: find(sync, now, BATCH, offset))
 
     async def _commit(self, key: Hashable, command: Command) -> bool | Unavailable:
         """True if a commit came of it. A failure is logged and puts the next attempt off."""
