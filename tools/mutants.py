@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "R5",
         "the look for an open run",
-        (Edit("domain/tasks.py", "if view.run is not None:", "if False:"),),
+        (Edit("domain/tasks.py", 'if view.run is not None and command.strategy == "REJECT":', "if False:"),),
         "tests/conformance/runtime/test_tasks.py::test_a_busy_session_refuses_a_second_task[memory-embedded]",
     ),
     Mutant(
