@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from tests.support.databases import BACKENDS, Databases
 from tests.support.postgres import Postgres
 from tests.support.processes import Processes
 from tests.support.suite import SERVICES, TOPOLOGIES, Suite
+
+# Timing never decides a test: a busy machine generates slowly and answers late.
+hypothesis_settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("untimed")
 
 # A line per call would be kept with every test that passes: hundreds of megabytes in a whole run.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
