@@ -83,13 +83,15 @@ class Kill:
 
     @property
     def in_flight(self) -> list[Interruption]:
-        """The commits that it interrupted; known once the runtime is back."""
-        return [
-            one
+        """The commits that it interrupted, one of a committer at most; known once the runtime is back."""
+        last = [
+            [one for one in committer.interruptions if self._is_mine(one, number)][-1:]
             for committer, number in self.under_way
-            for one in committer.interruptions
-            if one.life == self.life and (self.moment.failpoint or one.number == number)
         ]
+        return list(itertools.chain.from_iterable(last))
+
+    def _is_mine(self, one: Interruption, number: int | None) -> bool:
+        return one.life == self.life and (bool(self.moment.failpoint) or one.number == number)
 
     @property
     def committed(self) -> int:
