@@ -23,7 +23,17 @@ from threadkeep.runtime.v1 import (
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.limits import Limits
 from threadkeep_runtime.domain.commands import Awaiting, Disposition, Ended, Running, SessionDraft, TicketDraft
-from threadkeep_runtime.domain.values import BUILDER, Actor, Answer, Event, Failure, LeaseRef, Payload, RetryPolicy
+from threadkeep_runtime.domain.values import (
+    BUILDER,
+    Actor,
+    Answer,
+    Event,
+    Failure,
+    LeaseRef,
+    Payload,
+    RetryPolicy,
+    thread_key_of,
+)
 from threadkeep_runtime.service.answers import answer_problem, schema_problem
 
 MAX_TEXT = 256
@@ -283,3 +293,13 @@ def answer_of(answer: ticket_pb2.TicketAnswer) -> Answer:
         answer.decision if answer.HasField("decision") else None,
         answer.value_json if answer.HasField("value_json") else None,
     )
+
+
+def states_of(request: Any, enum: Any, prefix: str) -> list[str]:
+    """The names of the states that a list is filtered by."""
+    return [enum_name(enum, state, prefix, f"states[{index}]") for index, state in enumerate(request.states)]
+
+
+def session_filter(scope_key: str, request: Any) -> str | None:
+    """The thread that a list is filtered by; None for all of the scope."""
+    return thread_key_of(scope_key, request.session_id) if request.HasField("session_id") else None

@@ -9,7 +9,6 @@ import grpc
 from threadkeep.runtime.v1 import run_pb2, run_service_pb2, run_service_pb2_grpc
 from threadkeep_chassis.scope import current_call
 from threadkeep_runtime.domain.errors import RunNotFound
-from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import fill
 from threadkeep_runtime.service.render import run_to_proto
@@ -38,12 +37,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         """Lists runs, newest first."""
         call = current_call()
         page = self.rooms.pager.page(call, request)
-        states = [
-            parse.enum_name(run_pb2.RunState, state, "RUN_STATE_", f"states[{index}]")
-            for index, state in enumerate(request.states)
-        ]
-        has_session = request.HasField("session_id")
-        thread_key = thread_key_of(call.scope_key, request.session_id) if has_session else None
+        states = parse.states_of(request, run_pb2.RunState, "RUN_STATE_")
+        thread_key = parse.session_filter(call.scope_key, request)
 
         def query(count: int, after: tuple[Any, ...] | None) -> ListQuery:
             return ListQuery(

@@ -10,7 +10,6 @@ from threadkeep.runtime.v1 import task_pb2, task_service_pb2, task_service_pb2_g
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.scope import current_call
-from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, fill, origin_of
 from threadkeep_runtime.service.render import task_to_proto
@@ -91,12 +90,8 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         """Lists tasks, newest first."""
         call = current_call()
         page = self.rooms.pager.page(call, request)
-        states = [
-            parse.enum_name(task_pb2.TaskState, state, "TASK_STATE_", f"states[{index}]")
-            for index, state in enumerate(request.states)
-        ]
-        has_session = request.HasField("session_id")
-        thread_key = thread_key_of(call.scope_key, request.session_id) if has_session else None
+        states = parse.states_of(request, task_pb2.TaskState, "TASK_STATE_")
+        thread_key = parse.session_filter(call.scope_key, request)
 
         def query(count: int, after: tuple[Any, ...] | None) -> ListQuery:
             return ListQuery(

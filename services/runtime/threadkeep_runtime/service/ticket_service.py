@@ -9,7 +9,6 @@ import grpc
 from threadkeep.runtime.v1 import ticket_pb2, ticket_service_pb2, ticket_service_pb2_grpc
 from threadkeep_chassis.scope import current_call
 from threadkeep_runtime.domain.errors import TicketNotFound
-from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, fill, origin_of
 from threadkeep_runtime.service.render import ticket_to_proto
@@ -41,12 +40,8 @@ class TicketServicer(ticket_service_pb2_grpc.TicketServiceServicer):
         """Lists tickets, newest first."""
         call = current_call()
         page = self.rooms.pager.page(call, request)
-        states = [
-            parse.enum_name(ticket_pb2.TicketState, state, "TICKET_STATE_", f"states[{index}]")
-            for index, state in enumerate(request.states)
-        ]
-        has_session = request.HasField("session_id")
-        thread_key = thread_key_of(call.scope_key, request.session_id) if has_session else None
+        states = parse.states_of(request, ticket_pb2.TicketState, "TICKET_STATE_")
+        thread_key = parse.session_filter(call.scope_key, request)
 
         def query(count: int, after: tuple[Any, ...] | None) -> ListQuery:
             return ListQuery(
