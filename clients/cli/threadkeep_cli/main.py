@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from threadkeep_cli.exits import EXIT_HELP
-from threadkeep_cli.groups import artifacts, config, events, messages, runs, sessions, tasks, tickets, worker
+from threadkeep_cli.groups import artifacts, config, events, messages, outbox, runs, sessions, tasks, tickets, worker
 from threadkeep_cli.session import Session, command, common_options
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ for _name, _group in (
     ("events", events),
     ("messages", messages),
     ("tickets", tickets),
+    ("outbox", outbox),
     ("config", config),
     ("artifacts", artifacts),
     ("worker", worker),

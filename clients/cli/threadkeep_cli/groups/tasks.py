@@ -73,6 +73,10 @@ def submit(
     if_busy: Annotated[
         IfBusy, typer.Option("--if-busy", help="What happens if the session has an open run.")
     ] = IfBusy.REJECT,
+    webhook: Annotated[str | None, typer.Option("--webhook", help="A URL that the task's end is posted to.")] = None,
+    webhook_secret: Annotated[
+        str | None, typer.Option("--webhook-secret", help="Name of the secret that signs, as the server knows it.")
+    ] = None,
     wait_seconds: Annotated[
         float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its end, or for a question.")
     ] = None,
@@ -83,6 +87,8 @@ def submit(
         raise UsageProblem('say what the task is about: `threadkeep tasks submit "..." --agent NAME`, or --input-json')
     if to_session is not None and new_session is not None:
         raise UsageProblem("--session names an existing session, --new-session a new one; not both")
+    if webhook is None and webhook_secret is not None:
+        raise UsageProblem("--webhook-secret goes with --webhook")
     given: Any = read_text("-", "TEXT") if text == "-" else text
     if input_json is not None:
         value = parse_json(input_json, "--input-json")
@@ -101,6 +107,7 @@ def submit(
         metadata=parse_pairs(metadata or [], "--metadata"),
         max_attempts=max_attempts,
         multitask_strategy=_STRATEGIES[if_busy],
+        webhook=None if webhook is None else session.client.outbox.webhook(webhook, secret=webhook_secret),
         request_id=request_id,
     )
     if wait_seconds is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from threadkeep._api.values import Input, given, to_duration, to_input
 from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.runtime.v1 import session_service_pb2, task_pb2, task_service_pb2
+from threadkeep.runtime.v1 import session_service_pb2, task_pb2, task_service_pb2, webhook_pb2
 from threadkeep.runtime.v1.task_pb2 import Task
 
 _SUBMIT = method(task_service_pb2, "TaskService", "SubmitTask")
@@ -33,6 +33,7 @@ def submit(
     max_attempts: int | None = None,
     retry_policy: task_pb2.RetryPolicy | None = None,
     multitask_strategy: task_pb2.MultitaskStrategy.ValueType | None = None,
+    webhook: webhook_pb2.Webhook | str | None = None,
     actor: payload_pb2.Actor | None = None,
     request_id: str | None = None,
 ) -> Call[task_service_pb2.SubmitTaskResponse]:
@@ -41,8 +42,8 @@ def submit(
     `input` is text, a conversation, or any value (see `to_input`). The task goes into the session `session_id`, or into
     a new one (`create_session`, by default one with an id of the server's choice). If that has an open run, the
     `multitask_strategy` says what happens: it is refused unless one is given. `retry_policy` says how often the task is
-    tried again, and when; `max_attempts` is its short form. Raises SessionNotFound, SessionBusy, AgentUnresolved,
-    IdTaken, LimitExceeded.
+    tried again, and when; `max_attempts` is its short form. The task's end is posted to the `webhook`. Raises
+    SessionNotFound, SessionBusy, AgentUnresolved, IdTaken, LimitExceeded, FieldInvalid.
     """
     if max_attempts is not None:
         if retry_policy is not None:
@@ -62,6 +63,7 @@ def submit(
             actor=actor,
             multitask_strategy=multitask_strategy,
             retry_policy=retry_policy,
+            webhook=webhook_pb2.Webhook(url=webhook) if isinstance(webhook, str) else webhook,
         ),
     )
     if session_id is not None and create_session is not None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.outbox import OutboxDraft
 from threadkeep_runtime.domain.values import (
     NO_TRACE,
     NOBODY,
@@ -19,6 +20,7 @@ from threadkeep_runtime.domain.values import (
     Payload,
     RetryPolicy,
     Trace,
+    Webhook,
 )
 
 
@@ -91,6 +93,8 @@ class SubmitTask(Command):
     """How many tasks of the session may be enqueued."""
     names_task: bool = False
     """True if the caller chose task_id."""
+    webhook: Webhook | None = None
+    """Where its end is posted to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +168,9 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    outbox: tuple[OutboxDraft, ...] = ()
+    max_pending_deliveries: int = 10_000
+    """How many messages may wait for one target."""
     jitter: float = 0.0
     """From 0 to 1: where in its bounds the pause before another attempt lies."""
 
@@ -238,3 +245,20 @@ class PassDeadline(Command):
 
     kind = "pass_deadline"
     ticket_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverMessage(Command):
+    """A message arrives in its session."""
+
+    kind = "deliver_message"
+    inbox: Event
+    """Its id is the message's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverTask(SubmitTask):
+    """A message arrives in its session and opens a task there."""
+
+    kind = "deliver_message"
+    inbox: Event

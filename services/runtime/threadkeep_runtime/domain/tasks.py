@@ -22,14 +22,22 @@ def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
 
     Raises IdTaken (session or task), SessionNotFound, SessionBusy, LimitExceeded (too many are enqueued).
     """
+    return submit_into(view, begin_submission(view, command, new_id), command)
+
+
+def begin_submission(view: View, command: SubmitTask, new_id: NewId) -> CommitDraft:
+    """The commit that the task goes into. Raises IdTaken, SessionNotFound, SessionBusy."""
     if command.create is not None:
-        commit = start_thread(view, command, command.create, new_id)
-    else:
-        if view.thread is None:
-            raise SessionNotFound()
-        if view.run is not None and command.strategy == "REJECT":
-            raise SessionBusy(view.run.run_id)
-        commit = CommitDraft(view, command, new_id)
+        return start_thread(view, command, command.create, new_id)
+    if view.thread is None:
+        raise SessionNotFound()
+    if view.run is not None and command.strategy == "REJECT":
+        raise SessionBusy(view.run.run_id)
+    return CommitDraft(view, command, new_id)
+
+
+def submit_into(view: View, commit: CommitDraft, command: SubmitTask) -> Decision:
+    """Adds the task to the commit and finishes it. Raises IdTaken, LimitExceeded."""
     if ("task", command.task_id) in view.taken:
         raise IdTaken("task", command.task_id)
     waits = commit.run is not None and command.strategy == "ENQUEUE"
@@ -57,6 +65,7 @@ def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
         metadata=command.metadata,
         retry=command.retry,
         run_id=None if waits else command.run_id,
+        webhook=command.webhook,
         create_time=view.now,
         update_time=view.now,
         first_event_sequence=commit.next_event_sequence,

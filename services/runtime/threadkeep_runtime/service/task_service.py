@@ -12,6 +12,7 @@ from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.scope import current_call
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, fill, origin_of
+from threadkeep_runtime.service.outbox_convert import webhook_of
 from threadkeep_runtime.service.render import task_to_proto
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.store import reads
@@ -63,6 +64,9 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             "retry": parse.retry_policy_of(request.retry_policy, self.rooms.settings.max_attempts),
             "strategy": _strategy(request.multitask_strategy),
             "max_enqueued": self.rooms.limits["max_enqueued_tasks"],
+            "webhook": webhook_of(request.webhook, self.rooms.webhooks, "webhook")
+            if request.HasField("webhook")
+            else None,
         }
 
         def render(applied: Applied) -> bytes:

@@ -24,6 +24,7 @@ from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack
 from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Thread, partition_of
+from threadkeep_runtime.store.outbox import load_lines
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
 from threadkeep_runtime.store.statements import one_of, padded
 from threadkeep_runtime.store.view_parts import (
@@ -114,6 +115,7 @@ def views_of_locked(
     named_runs = load_pairs(connection, RUNS, missing_runs, "run_id", run_of)
     taken = load_taken(connection, batch)
     indexes = load_checkpoint_indexes(connection, batch, found)
+    lines = load_lines(connection, batch)
     views = []
     for command in batch:
         key = command.thread_key
@@ -138,6 +140,7 @@ def views_of_locked(
                 named_ticket=named_tickets.get((key, _ticket_named(command) or "")),
                 taken=taken.get(key, frozenset()),
                 next_task=next_tasks.get(key),
+                lines=lines,
                 checkpoints=indexes.get(key, CheckpointIndex()),
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
                 if rolls_back and task is not None

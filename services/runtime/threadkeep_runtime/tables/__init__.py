@@ -12,6 +12,7 @@ from threadkeep_runtime.tables.checkpoints import (
     checkpoints,
 )
 from threadkeep_runtime.tables.log import commits, events, log_partitions
+from threadkeep_runtime.tables.outbox import outbox, outbox_lines
 from threadkeep_runtime.tables.schema import metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
 from threadkeep_runtime.tables.store import store_counters, store_items
@@ -33,6 +34,8 @@ __all__ = [
     "manifests",
     "meta",
     "metadata",
+    "outbox",
+    "outbox_lines",
     "receipts",
     "runs",
     "scopes",

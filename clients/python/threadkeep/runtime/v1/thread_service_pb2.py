@@ -27,7 +27,7 @@ from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_do
 from threadkeep.runtime.v1 import run_pb2 as threadkeep_dot_runtime_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/thread_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\"}\n\rCommitRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x43\n\x06\x63ommit\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.ThreadCommitB\x06\xb2\x9f\x19\x02\x10\x01R\x06\x63ommit\"\x9d\x01\n\x0e\x43ommitResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\x12,\n\x03run\x18\x02 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12\x1d\n\nticket_ids\x18\x03 \x03(\tR\tticketIds2p\n\rThreadService\x12_\n\x06\x43ommit\x12$.threadkeep.runtime.v1.CommitRequest\x1a%.threadkeep.runtime.v1.CommitResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/thread_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\"}\n\rCommitRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x43\n\x06\x63ommit\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.ThreadCommitB\x06\xb2\x9f\x19\x02\x10\x01R\x06\x63ommit\"\xcb\x01\n\x0e\x43ommitResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\x12,\n\x03run\x18\x02 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12\x1d\n\nticket_ids\x18\x03 \x03(\tR\tticketIds\x12,\n\x12outbox_message_ids\x18\x08 \x03(\tR\x10outboxMessageIds2p\n\rThreadService\x12_\n\x06\x43ommit\x12$.threadkeep.runtime.v1.CommitRequest\x1a%.threadkeep.runtime.v1.CommitResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,7 +43,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMITREQUEST']._serialized_start=174
   _globals['_COMMITREQUEST']._serialized_end=299
   _globals['_COMMITRESPONSE']._serialized_start=302
-  _globals['_COMMITRESPONSE']._serialized_end=459
-  _globals['_THREADSERVICE']._serialized_start=461
-  _globals['_THREADSERVICE']._serialized_end=573
+  _globals['_COMMITRESPONSE']._serialized_end=505
+  _globals['_THREADSERVICE']._serialized_start=507
+  _globals['_THREADSERVICE']._serialized_end=619
 # @@protoc_insertion_point(module_scope)
