@@ -17,6 +17,7 @@ from threadkeep_runtime.checkpoint_tables import (
     checkpoint_migrations,
     checkpoint_writes,
     checkpoints,
+    staged_chunks,
 )
 from threadkeep_runtime.schema import metadata
 
@@ -39,6 +40,7 @@ __all__ = [
     "runs",
     "scopes",
     "session_metadata",
+    "staged_chunks",
     "store_counters",
     "store_items",
     "tasks",
