@@ -133,7 +133,7 @@ MUTANTS = (
         "the comparison of fingerprints",
         (
             Edit("pipeline/transaction.py", " if fingerprint == request.fingerprint else RequestIdReused()", ""),
-            Edit("commands.py", "if found[0] != request.fingerprint:", "if False:"),
+            Edit("commands/base.py", "if found[0] != request.fingerprint:", "if False:"),
         ),
         GENERATED + "test_a_request_id_is_not_used_for_another_request[memory-embedded-TaskService.SubmitTask]",
     ),

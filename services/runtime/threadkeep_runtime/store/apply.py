@@ -17,29 +17,21 @@ from threadkeep_chassis.database import insert_or_ignore, transaction_id
 from threadkeep_runtime.checkpoints import apply_changes
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Task
+from threadkeep_runtime.store.apply_work import write_work
 from threadkeep_runtime.store.rows import (
-    RUN_COLUMNS,
-    TASK_COLUMNS,
     event_columns,
-    lease_row,
-    run_row,
-    task_row,
     thread_row,
-    ticket_row,
 )
+from threadkeep_runtime.store.statements import keyed, run_many, update_by
 from threadkeep_runtime.tables import (
     commits,
     events,
-    leases,
     log_partitions,
     manifests,
     receipts,
-    runs,
     scopes,
     session_metadata,
-    tasks,
     threads,
-    tickets,
 )
 
 # What any commit may change of a thread, and what only its owner's update changes.
@@ -58,49 +50,10 @@ _COUNTERS = (
     "last_activity_time",
 )
 _OWNED = ("title", "agent_name", "metadata", "settings", "revision", "update_time")
-_TASK_CHANGES = (
-    "state",
-    "run_id",
-    "attempt",
-    "crash_count",
-    "open_ticket_ids",
-    "cancel_request_time",
-    "cancel_reason",
-    "result",
-    "failure",
-    "update_time",
-    "end_time",
-    "revision",
-    "last_event_sequence",
-)
-_RUN_CHANGES = (
-    "state",
-    "cause",
-    "epoch",
-    "crash_count",
-    "worker_id",
-    "last_checkpoint_id",
-    "failure",
-    "start_time",
-    "end_time",
-    "last_event_sequence",
-)
-_TICKET_CHANGES = ("state", "decision", "value_json", "resolved_by_kind", "resolved_by_id", "end_time")
-_LEASE_CHANGES = ("cancel_deadline", "cancel_reason")
 
 
-def _update(table: sa.Table, *keys: str) -> sa.Update:
-    """UPDATE by key. A parameter `key_<column>` finds the row, one named like a column is its new value."""
-    return sa.update(table).where(*(table.c[name] == sa.bindparam("key_" + name) for name in keys))
-
-
-_UPDATE_THREAD = _update(threads, "thread_key")
-_UPDATE_SESSION = _update(threads, "thread_key")
-_UPDATE_TASK = _update(tasks, "thread_key", "task_id")
-_UPDATE_RUN = _update(runs, "thread_key", "run_id")
-_UPDATE_TICKET = _update(tickets, "thread_key", "ticket_id")
-_UPDATE_LEASE = _update(leases, "thread_key")
-_DELETE_LEASE = sa.delete(leases).where(leases.c.thread_key == sa.bindparam("key_thread_key"))
+_UPDATE_THREAD = update_by(threads, "thread_key")
+_UPDATE_SESSION = update_by(threads, "thread_key")
 _DELETE_METADATA = sa.delete(session_metadata).where(session_metadata.c.thread_key == sa.bindparam("key_thread_key"))
 _ADD_MANIFEST = insert_or_ignore(manifests, ["digest"])
 _ADD_SCOPE = insert_or_ignore(scopes, ["scope_key"])
@@ -113,10 +66,6 @@ _COUNT_EVENTS = (
 _INSERT_THREAD = sa.insert(threads)
 _INSERT_METADATA = sa.insert(session_metadata)
 _INSERT_COMMIT = sa.insert(commits)
-_INSERT_TASK = sa.insert(tasks)
-_INSERT_RUN = sa.insert(runs)
-_INSERT_LEASE = sa.insert(leases)
-_INSERT_TICKET = sa.insert(tickets)
 _INSERT_EVENT = sa.insert(events)
 _INSERT_RECEIPT = sa.insert(receipts)
 
@@ -175,9 +124,7 @@ def apply_decisions(
     )
     _write_shared(connection, writing, known)
     _write_threads(connection, writing)
-    _write_tasks_and_runs(connection, writing)
-    _write_leases(connection, writing)
-    _write_tickets(connection, writing)
+    write_work(connection, writing)
     changes = [decision.checkpoints for decision in writing if decision.checkpoints is not None]
     if changes:
         apply_changes(connection, changes)
@@ -191,22 +138,13 @@ def insert_receipts(connection: Connection, rows: Sequence[dict[str, Any]]) -> N
         connection.execute(_INSERT_RECEIPT, sorted(rows, key=lambda row: (row["scope_key"], row["request_id"])))
 
 
-def _run(connection: Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        connection.execute(statement, rows)
-
-
-def _keyed(row: dict[str, Any], keys: Sequence[str], changes: Sequence[str]) -> dict[str, Any]:
-    return {**{"key_" + name: row[name] for name in keys}, **{name: row[name] for name in changes}}
-
-
 def _write_shared(connection: Connection, writing: Sequence[Decision], known: Known) -> None:
     new_manifests = {
         decision.manifest[0]: decision
         for decision in writing
         if decision.manifest is not None and not known.has_manifest(decision.manifest[0])
     }
-    _run(
+    run_many(
         connection,
         _ADD_MANIFEST,
         [
@@ -220,29 +158,29 @@ def _write_shared(connection: Connection, writing: Sequence[Decision], known: Kn
         for decision in writing
         if decision.thread_is_new and not known.has_scope(decision.scope_key)
     }
-    _run(connection, _ADD_SCOPE, [{"scope_key": key, "scope": scope} for key, scope in sorted(new_scopes.items())])
+    run_many(connection, _ADD_SCOPE, [{"scope_key": key, "scope": scope} for key, scope in sorted(new_scopes.items())])
 
 
 def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
     rows = [(decision, thread_row(decision.thread)) for decision in writing if decision.thread is not None]
-    _run(connection, _INSERT_THREAD, [row for decision, row in rows if decision.thread_is_new])
-    _run(
+    run_many(connection, _INSERT_THREAD, [row for decision, row in rows if decision.thread_is_new])
+    run_many(
         connection,
         _UPDATE_THREAD,
-        [_keyed(row, ["thread_key"], _COUNTERS) for decision, row in rows if not decision.thread_is_new],
+        [keyed(row, ["thread_key"], _COUNTERS) for decision, row in rows if not decision.thread_is_new],
     )
-    _run(
+    run_many(
         connection,
         _UPDATE_SESSION,
-        [_keyed(row, ["thread_key"], _OWNED) for decision, row in rows if decision.kind == "update_session"],
+        [keyed(row, ["thread_key"], _OWNED) for decision, row in rows if decision.kind == "update_session"],
     )
     changed = [(decision, row) for decision, row in rows if decision.metadata_changed]
-    _run(
+    run_many(
         connection,
         _DELETE_METADATA,
         [{"key_thread_key": row["thread_key"]} for decision, row in changed if not decision.thread_is_new],
     )
-    _run(
+    run_many(
         connection,
         _INSERT_METADATA,
         [
@@ -251,7 +189,7 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
             for name, value in row["metadata"].items()
         ],
     )
-    _run(
+    run_many(
         connection,
         _INSERT_COMMIT,
         [
@@ -270,58 +208,6 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
             for decision, row in rows
         ],
     )
-
-
-def _write_tasks_and_runs(connection: Connection, writing: Sequence[Decision]) -> None:
-    tasks_written = [change for decision in writing for change in decision.tasks]
-    new_tasks = [task_row(change.value) for change in tasks_written if change.is_new]
-    _run(connection, _INSERT_TASK, [{name: row[name] for name in TASK_COLUMNS} for row in new_tasks])
-    _run(
-        connection,
-        _UPDATE_TASK,
-        [
-            _keyed(task_row(change.value), ["thread_key", "task_id"], _TASK_CHANGES)
-            for change in tasks_written
-            if not change.is_new
-        ],
-    )
-    # A run ends before the next one of its thread opens (R5).
-    runs_written = [change for decision in writing for change in decision.runs]
-    _run(
-        connection,
-        _UPDATE_RUN,
-        [
-            _keyed(run_row(change.value), ["thread_key", "run_id"], _RUN_CHANGES)
-            for change in runs_written
-            if not change.is_new
-        ],
-    )
-    new_runs = [run_row(change.value) for change in runs_written if change.is_new]
-    _run(connection, _INSERT_RUN, [{name: row[name] for name in RUN_COLUMNS} for row in new_runs])
-
-
-def _write_leases(connection: Connection, writing: Sequence[Decision]) -> None:
-    ended, changed, given = [], [], []
-    for decision in writing:
-        before, after = decision.lease_before, decision.lease
-        if before is after:
-            continue
-        if before is None and after is not None:
-            given.append(lease_row(after))
-        elif after is None and before is not None:
-            ended.append({"key_thread_key": before.thread_key})
-        elif after is not None:
-            changed.append(_keyed(lease_row(after), ["thread_key"], _LEASE_CHANGES))
-    _run(connection, _DELETE_LEASE, ended)
-    _run(connection, _UPDATE_LEASE, changed)
-    _run(connection, _INSERT_LEASE, given)
-
-
-def _write_tickets(connection: Connection, writing: Sequence[Decision]) -> None:
-    opened = [ticket_row(ticket) for decision in writing for ticket in decision.opened_tickets]
-    _run(connection, _INSERT_TICKET, opened)
-    closed = [ticket_row(ticket) for decision in writing for ticket in decision.closed_tickets]
-    _run(connection, _UPDATE_TICKET, [_keyed(row, ["thread_key", "ticket_id"], _TICKET_CHANGES) for row in closed])
 
 
 def _append_events(
@@ -343,7 +229,7 @@ def _append_events(
             rows.extend(_event_rows(decision, position))
             position += len(decision.events)
             places[id(decision)] = Applied(decision, partition, partitions, position, incarnation)
-    _run(connection, _INSERT_EVENT, rows)
+    run_many(connection, _INSERT_EVENT, rows)
     return places, xid
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 from sqlalchemy.sql.expression import ColumnElement
 
 T = TypeVar("T")
@@ -32,3 +33,19 @@ def padded(values: Sequence[T]) -> list[T]:
     while length < len(values):
         length *= 2
     return [*values, *[values[-1]] * (length - len(values))]
+
+
+def update_by(table: sa.Table, *keys: str) -> sa.Update:
+    """UPDATE by key. A parameter `key_<column>` finds the row, one named like a column is its new value."""
+    return sa.update(table).where(*(table.c[name] == sa.bindparam("key_" + name) for name in keys))
+
+
+def run_many(connection: Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
+    """One statement for all rows; none without rows."""
+    if rows:
+        connection.execute(statement, rows)
+
+
+def keyed(row: dict[str, Any], keys: Sequence[str], changes: Sequence[str]) -> dict[str, Any]:
+    """The parameters of an `update_by`: the row's keys, and the columns that change."""
+    return {**{"key_" + name: row[name] for name in keys}, **{name: row[name] for name in changes}}

@@ -1,11 +1,11 @@
-"""LangGraph's tables (R20). `tables` shows them beside the others."""
+"""LangGraph's tables (R20)."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
 from threadkeep_chassis.database import Bytes, JsonSource, Key, UtcTimestamp
-from threadkeep_runtime.schema import metadata
+from threadkeep_runtime.tables.schema import metadata
 
 # LangGraph's tables, in the layout of its PostgreSQL saver; columns of ours come last and may be NULL. Ids sort by code
 # point, as in every other table. A stock saver works on them, with threads.thread_key as thread_id. Its indexes on

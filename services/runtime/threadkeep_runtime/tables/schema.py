@@ -13,3 +13,9 @@ metadata = sa.MetaData(
         "pk": "%(table_name)s_pkey",
     }
 )
+
+
+def one_of(column: str, values: tuple[str, ...]) -> sa.CheckConstraint:
+    """Holds an enum's column to its names."""
+    listed = ", ".join(f"'{value}'" for value in values)
+    return sa.CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")

@@ -1,0 +1,33 @@
+"""Use cases of sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from threadkeep_runtime.commands.base import Origin, UseCases, to_thread
+from threadkeep_runtime.domain import commands
+from threadkeep_runtime.domain.commands import SessionDraft
+from threadkeep_runtime.pipeline import Outcome, Render
+
+
+class SessionUseCases(UseCases):
+    """Use cases of sessions."""
+
+    async def create_session(self, origin: Origin, session_id: str, draft: SessionDraft, render: Render) -> Outcome:
+        """Raises IdTaken."""
+        return await self.submit(origin, commands.CreateSession(**to_thread(origin, session_id), draft=draft), render)
+
+    async def update_session(
+        self,
+        origin: Origin,
+        session_id: str,
+        changes: Mapping[str, Any],
+        expected_revision: int | None,
+        render: Render,
+    ) -> Outcome:
+        """Raises SessionNotFound, RevisionConflict."""
+        command = commands.UpdateSession(
+            **to_thread(origin, session_id), changes=changes, expected_revision=expected_revision
+        )
+        return await self.submit(origin, command, render)

@@ -1,0 +1,141 @@
+"""Use cases of tasks, their tickets, and waiting for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from threadkeep_chassis.database import SyncConnection
+from threadkeep_chassis.errors import FieldInvalid, ShuttingDown
+from threadkeep_chassis.scope import Call
+from threadkeep_runtime.commands.base import Origin, UseCases, answered_before, to_thread
+from threadkeep_runtime.domain import commands
+from threadkeep_runtime.domain.commands import SessionDraft
+from threadkeep_runtime.domain.errors import SessionNotFound, TaskNotFound, TicketNotFound, WaitTimeout
+from threadkeep_runtime.domain.transitions import WAITED_FOR_TASK_STATES
+from threadkeep_runtime.domain.values import Answer, Task, Ticket, thread_key_of
+from threadkeep_runtime.pipeline import Outcome, Render
+from threadkeep_runtime.store import reads
+
+
+class TaskUseCases(UseCases):
+    """Use cases of tasks, their tickets, and waiting for them."""
+
+    async def submit_task(
+        self, origin: Origin, session_id: str, agent_name: str | None, rest: Mapping[str, Any], render: Render
+    ) -> Outcome:
+        """Pins the agent's manifest and submits. `rest` are the command's other fields.
+
+        Raises SessionNotFound, SessionBusy, IdTaken, AGENT_UNRESOLVED, FieldInvalid (no agent anywhere).
+        """
+        create: SessionDraft | None = rest["create"]
+        thread_key = thread_key_of(origin.scope.key, session_id)
+        needs_session = create is None and agent_name is None
+
+        def look(connection: SyncConnection) -> tuple[Outcome | None, reads.SessionRow | None]:
+            answered = answered_before(connection, origin.request)
+            if answered is not None or not needs_session:
+                return answered, None
+            return None, reads.find_session(connection, thread_key)
+
+        async with self.database.read() as connection:
+            answered, found = await connection.run(look)
+        if answered is not None:
+            return answered
+        if needs_session and found is None:
+            raise SessionNotFound()
+        if agent_name is None:
+            agent_name = create.agent_name if create is not None else found.thread.agent_name if found else ""
+        if not agent_name:
+            raise FieldInvalid("agent_name", "is required, since the session has no agent")
+        manifest = await self.config.resolve_manifest(origin.scope, origin.grant, agent_name, origin.trace)
+        command = commands.SubmitTask(
+            **to_thread(origin, session_id),
+            **rest,
+            agent_name=agent_name,
+            agent_revision=manifest.agent_revision,
+            manifest_digest=manifest.digest,
+            manifest=manifest.manifest_json,
+        )
+        return await self.submit(origin, command, render)
+
+    async def cancel_task(
+        self, origin: Origin, task_id: str, reason: str, grace_seconds: float, render: Render
+    ) -> Outcome:
+        """Raises TaskNotFound, TaskTerminal."""
+
+        def look(connection: SyncConnection) -> Outcome | Task | None:
+            return answered_before(connection, origin.request) or reads.find_task(connection, origin.scope.key, task_id)
+
+        async with self.database.read() as connection:
+            found = await connection.run(look)
+        if isinstance(found, Outcome):
+            return found
+        if found is None:
+            raise TaskNotFound()
+        command = commands.CancelTask(
+            **to_thread(origin, found.session_id), task_id=task_id, reason=reason, grace_seconds=grace_seconds
+        )
+        return await self.submit(origin, command, render)
+
+    async def resolve_ticket(self, origin: Origin, ticket_id: str, answer: Answer, render: Render) -> Outcome:
+        """Raises TicketNotFound, TicketNotOpen, TicketAnswerInvalid."""
+
+        def look(connection: SyncConnection) -> Outcome | Ticket | None:
+            return answered_before(connection, origin.request) or reads.find_ticket(
+                connection, origin.scope.key, ticket_id
+            )
+
+        async with self.database.read() as connection:
+            found = await connection.run(look)
+        if isinstance(found, Outcome):
+            return found
+        if found is None:
+            raise TicketNotFound()
+        # What the answer must match never changes, so it is held against that here, not under the thread's lock; and
+        # beside the loop, which has other calls to serve meanwhile.
+        problem = await asyncio.to_thread(self.check_answer, found, answer)
+        command = commands.ResolveTicket(
+            **to_thread(origin, found.session_id),
+            ticket_id=ticket_id,
+            answer=answer,
+            problem=problem,
+        )
+        return await self.submit(origin, command, render)
+
+    async def wait_task(self, call: Call, task_id: str, seconds: float) -> Task:
+        """The task once it is final or waits for an answer. Raises TaskNotFound, WaitTimeout, ShuttingDown."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        scope_key = call.scope_key
+        task = await self.find_task(scope_key, task_id)
+        if task.state in WAITED_FOR_TASK_STATES:
+            return task
+        draining = asyncio.ensure_future(call.draining.wait())
+        try:
+            async with self.signals.subscribe(f"thread/{task.thread_key}") as subscription:
+                while True:
+                    async with self.database.read() as connection:
+                        state = await connection.run(lambda sync: reads.task_state(sync, task.thread_key, task.task_id))
+                    if state in WAITED_FOR_TASK_STATES:
+                        return await self.find_task(scope_key, task_id)
+                    remaining = deadline - asyncio.get_running_loop().time()
+                    if remaining <= 0:
+                        raise WaitTimeout()
+                    waiting = asyncio.ensure_future(subscription.wait(remaining))
+                    try:
+                        await asyncio.wait({waiting, draining}, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        waiting.cancel()
+                    if call.draining.is_set:
+                        raise ShuttingDown()
+        finally:
+            draining.cancel()
+
+    async def find_task(self, scope_key: str, task_id: str) -> Task:
+        """The task. Raises TaskNotFound."""
+        async with self.database.read() as connection:
+            task = await connection.run(lambda sync: reads.find_task(sync, scope_key, task_id))
+        if task is None:
+            raise TaskNotFound()
+        return task

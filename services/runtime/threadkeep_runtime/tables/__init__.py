@@ -1,0 +1,47 @@
+"""Today's tables of the runtime (R1, R2, R14, R20); `migrations/` says how they came to be.
+
+Every table that a thread owns is keyed by the thread's key first. Columns that every commit changes carry no index, so
+that such updates stay within the row's page (HOT). Enums are short text. LangGraph's three tables have its saver's
+layout.
+"""
+
+from threadkeep_runtime.tables.checkpoints import (
+    checkpoint_blobs,
+    checkpoint_migrations,
+    checkpoint_writes,
+    checkpoints,
+    staged_chunks,
+)
+from threadkeep_runtime.tables.log import commits, events, log_partitions
+from threadkeep_runtime.tables.schema import metadata
+from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
+from threadkeep_runtime.tables.store import store_counters, store_items
+from threadkeep_runtime.tables.threads import session_metadata, threads
+from threadkeep_runtime.tables.work import RUN_STATES, TASK_STATES, TICKET_STATES, leases, runs, tasks, tickets
+
+__all__ = [
+    "RUN_STATES",
+    "TASK_STATES",
+    "TICKET_STATES",
+    "checkpoint_blobs",
+    "checkpoint_migrations",
+    "checkpoint_writes",
+    "checkpoints",
+    "commits",
+    "events",
+    "leases",
+    "log_partitions",
+    "manifests",
+    "meta",
+    "metadata",
+    "receipts",
+    "runs",
+    "scopes",
+    "session_metadata",
+    "staged_chunks",
+    "store_counters",
+    "store_items",
+    "tasks",
+    "threads",
+    "tickets",
+]

@@ -1,0 +1,58 @@
+"""A thread and what it is found by."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from threadkeep_chassis.database import JsonText, Key, UtcTimestamp
+from threadkeep_runtime.tables.schema import metadata
+
+threads = sa.Table(
+    "threads",
+    metadata,
+    # First 40 hex digits of SHA-256(scope_key + NUL + session_id). LangGraph's thread_id in the checkpoint tables.
+    sa.Column("thread_key", Key(), primary_key=True),
+    sa.Column("scope_key", Key(), nullable=False),
+    sa.Column("session_id", Key(), nullable=False),
+    # Log partition of the thread's events; fixed when the thread is created.
+    sa.Column("partition", sa.SmallInteger, nullable=False),
+    # The thread's version: sequence of its last commit. Locked by every commit (R2).
+    sa.Column("commit_sequence", sa.BigInteger, nullable=False),
+    sa.Column("event_sequence", sa.BigInteger, nullable=False),
+    sa.Column("title", JsonText(), nullable=False),
+    sa.Column("agent_name", Key(), nullable=False),
+    sa.Column("metadata", JsonText(), nullable=False),
+    # {"model": text, "max_steps": integer}, each only if set.
+    sa.Column("settings", JsonText(), nullable=False),
+    sa.Column("task_count", sa.BigInteger, nullable=False),
+    sa.Column("run_count", sa.BigInteger, nullable=False),
+    # How many of its tasks have no run yet.
+    sa.Column("enqueued_count", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("active_run_id", Key()),
+    sa.Column("latest_run_id", Key()),
+    sa.Column("latest_task_id", Key()),
+    # Greatest checkpoint id of the root namespace that the thread holds.
+    sa.Column("root_checkpoint_id", Key()),
+    # Greatest checkpoint id that was ever put, in any namespace: new ids sort above it. '' before the first.
+    sa.Column("checkpoint_top", Key(), nullable=False),
+    # A checkpoint id at or below this that has no row was deleted and does not come back. '' before the first delete.
+    sa.Column("checkpoint_floor", Key(), nullable=False),
+    # Revision of title, agent_name, metadata and settings.
+    sa.Column("revision", sa.BigInteger, nullable=False),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("update_time", UtcTimestamp(), nullable=False),
+    sa.Column("last_activity_time", UtcTimestamp(), nullable=False),
+    sa.UniqueConstraint("scope_key", "session_id"),
+    sa.Index(None, "scope_key", "create_time", "session_id"),
+)
+
+# The entries of threads.metadata, one by one, to filter by.
+session_metadata = sa.Table(
+    "session_metadata",
+    metadata,
+    sa.Column("thread_key", Key(), sa.ForeignKey("threads.thread_key"), primary_key=True),
+    sa.Column("name", JsonText(), primary_key=True),
+    sa.Column("value", JsonText(), nullable=False),
+    sa.Column("scope_key", Key(), nullable=False),
+    sa.Index(None, "scope_key", "name", "value"),
+)
