@@ -32,13 +32,14 @@ from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
 from threadkeep_runtime.loops.relay import Relay, RelayMetrics
-from threadkeep_runtime.loops.sweeping import sweep_items
+from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
 from threadkeep_runtime.service.answers import check_answer
@@ -140,7 +141,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         closing.append(feeds.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer)
+        sweeper = Sweeper(database, failpoints, settings.sweep_rows)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         for servicer in (checkpoints, outbox, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
@@ -171,7 +173,10 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         loops.every("outbox_purge", PURGE_SECONDS, lambda: purge_outbox(database, delivered_ttl))
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
+        loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
+        staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)
+        loops.every("staged_sweep", settings.staged_sweep_interval_seconds, lambda: sweep_chunks(database, staged_ttl))
         await loops.start()
 
     async def stop() -> None:

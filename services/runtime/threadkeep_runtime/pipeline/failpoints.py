@@ -1,4 +1,4 @@
-"""Failpoints for tests: the process kills itself at a named moment of a commit or delivery, if a setting says so.
+"""Failpoints for tests: the process ends itself with SIGKILL at a named moment, if a setting says so.
 
 `THREADKEEP_FAILPOINT=before_commit` kills at the first batch that gets there, `before_commit:5` lets five pass.
 """
@@ -13,7 +13,8 @@ BEFORE_COMMIT = "before_commit"
 AFTER_COMMIT = "after_commit"
 AFTER_DELIVERY = "after_delivery"
 """A message was delivered and is not marked so."""
-NAMES = (BEFORE_FIRST_STATEMENT, BEFORE_COMMIT, AFTER_COMMIT, AFTER_DELIVERY)
+DURING_SWEEP = "during_sweep"
+NAMES = (BEFORE_FIRST_STATEMENT, BEFORE_COMMIT, AFTER_COMMIT, AFTER_DELIVERY, DURING_SWEEP)
 
 
 class Failpoints:

@@ -5,8 +5,8 @@ from alembic import op
 
 from threadkeep_chassis.database import Bytes, JsonText, Key, UtcTimestamp
 
-revision = "0009"
-down_revision = "0005"
+revision = "0010"
+down_revision = "0006"
 
 
 def upgrade() -> None:
