@@ -13,7 +13,7 @@ from tests.support.outbox import DEAD, DELIVERED, deliveries, inbox, settled, to
 from tests.support.runtime import SUCCEEDED, Runtime, commit, event
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
-from threadkeep.runtime.v1 import outbox_pb2, outbox_service_pb2, task_pb2, webhook_pb2
+from threadkeep.runtime.v1 import outbox_pb2, outbox_service_pb2, session_service_pb2, task_pb2, webhook_pb2
 
 
 @pytest.fixture
@@ -248,3 +248,20 @@ async def test_a_busy_target_that_refuses_is_tried_again(runtime: Runtime) -> No
     await runtime.work(busy, ended=SUCCEEDED)
     assert (await settled(runtime, source))[0].state == DELIVERED
     assert (await runtime.task(task.task_id)).state == task_pb2.TASK_STATE_SUBMITTED
+
+
+@pytest.mark.rule("R16", "R19")
+async def test_a_deleted_session_gets_nothing_more_and_leaves_nothing_to_send(runtime: Runtime) -> None:
+    source, target = (await runtime.create()).session_id, (await runtime.create()).session_id
+    request = session_service_pb2.DeleteSessionRequest(request_id=fresh_id(), session_id=target)
+    await runtime.call("SessionService.DeleteSession", request)
+    await runtime.commit(source, outbox=[to_session(target, 1)])
+    (one,) = await settled(runtime, source)
+    assert (one.state, one.last_error) == (DEAD, "SESSION_NOT_FOUND")
+    request = session_service_pb2.DeleteSessionRequest(request_id=fresh_id(), session_id=source)
+    await runtime.call("SessionService.DeleteSession", request)
+
+    async def is_swept() -> bool:
+        return await deliveries(runtime) == []
+
+    await eventually(is_swept)
