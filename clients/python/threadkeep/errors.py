@@ -169,6 +169,12 @@ class UploadMismatch(FailedPrecondition):
     reason = "UPLOAD_MISMATCH"
 
 
+class StateKeyPinned(FailedPrecondition):
+    """The state key is declared otherwise: scope and merge rule never change, the rest only with a higher version."""
+
+    reason = "STATE_KEY_PINNED"
+
+
 class FieldInvalid(InvalidArgument):
     """A field breaks a rule; `violations` name it."""
 
@@ -199,6 +205,18 @@ class CheckpointIdOrder(InvalidArgument):
     reason = "CHECKPOINT_ID_ORDER"
 
 
+class StateKeyUndeclared(InvalidArgument):
+    """The state key is not declared in the caller's scope."""
+
+    reason = "STATE_KEY_UNDECLARED"
+
+
+class StateConflict(InvalidArgument):
+    """Commands of one commit on one state key exclude each other; nothing of the commit happened."""
+
+    reason = "STATE_CONFLICT"
+
+
 class CursorExpired(OutOfRange):
     """The cursor is older than what is kept; `resume_cursor` is the oldest."""
 
@@ -221,6 +239,17 @@ class OffsetOutOfRange(OutOfRange):
     """The offset lies beyond the content's end."""
 
     reason = "OFFSET_OUT_OF_RANGE"
+
+
+class CommitCompacted(OutOfRange):
+    """The thread as of that commit is no longer kept."""
+
+    reason = "COMMIT_COMPACTED"
+
+    @property
+    def oldest_commit(self) -> int | None:
+        """The oldest commit that is kept."""
+        return self._number("oldest_commit")
 
 
 class FreshnessTimeout(DeadlineExceeded):
@@ -320,6 +349,7 @@ __all__ = [
     "ArtifactNotFound",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CommitCompacted",
     "CommitUnknown",
     "Contention",
     "CorruptContent",
@@ -360,6 +390,9 @@ __all__ = [
     "SessionNotFound",
     "ShuttingDown",
     "SlowConsumer",
+    "StateConflict",
+    "StateKeyPinned",
+    "StateKeyUndeclared",
     "TaskNotFound",
     "TaskTerminal",
     "ThreadVersionConflict",

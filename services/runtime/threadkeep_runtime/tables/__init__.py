@@ -14,6 +14,7 @@ from threadkeep_runtime.tables.checkpoints import (
 from threadkeep_runtime.tables.log import commits, events, log_partitions
 from threadkeep_runtime.tables.schema import metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
+from threadkeep_runtime.tables.state import state_key_counters, state_keys, state_values
 from threadkeep_runtime.tables.store import store_counters, store_items
 from threadkeep_runtime.tables.threads import session_metadata, threads
 from threadkeep_runtime.tables.work import RUN_STATES, TASK_STATES, TICKET_STATES, leases, runs, tasks, tickets
@@ -37,6 +38,9 @@ __all__ = [
     "runs",
     "scopes",
     "session_metadata",
+    "state_key_counters",
+    "state_keys",
+    "state_values",
     "store_counters",
     "store_items",
     "tasks",
