@@ -31,6 +31,24 @@ from threadkeep._errors import (
 from threadkeep._errors import (
     Unimplemented as Unimplemented,
 )
+from threadkeep._refusals import (
+    AgentUnresolved,
+    CheckpointDeleted,
+    CheckpointIdOrder,
+    CursorInvalid,
+    FieldInvalid,
+    FileManaged,
+    LeaseRequired,
+    PageTokenInvalid,
+    SessionBusy,
+    StateConflict,
+    StateKeyPinned,
+    StateKeyUndeclared,
+    TaskTerminal,
+    TicketAnswerInvalid,
+    TicketNotOpen,
+    UploadMismatch,
+)
 
 
 class SessionNotFound(NotFound):
@@ -121,102 +139,6 @@ class Contention(Aborted):
     reason = "CONTENTION"
 
 
-class TaskTerminal(FailedPrecondition):
-    """The task has ended."""
-
-    reason = "TASK_TERMINAL"
-
-
-class TicketNotOpen(FailedPrecondition):
-    """The ticket is not open."""
-
-    reason = "TICKET_NOT_OPEN"
-
-
-class LeaseRequired(FailedPrecondition):
-    """A run of the thread is leased, and the call carried no lease of it."""
-
-    reason = "LEASE_REQUIRED"
-
-
-class SessionBusy(FailedPrecondition):
-    """The session has an open run or an open ticket."""
-
-    reason = "SESSION_BUSY"
-
-
-class FileManaged(FailedPrecondition):
-    """The entity comes from a file; change the file."""
-
-    reason = "FILE_MANAGED"
-
-
-class AgentUnresolved(FailedPrecondition):
-    """No Agent entity of that name resolves in the caller's scope, or what it names does not."""
-
-    reason = "AGENT_UNRESOLVED"
-
-
-class CheckpointDeleted(FailedPrecondition):
-    """The checkpoint was deleted; it does not come back."""
-
-    reason = "CHECKPOINT_DELETED"
-
-
-class UploadMismatch(FailedPrecondition):
-    """The upload's bytes do not have the size or digest that was announced."""
-
-    reason = "UPLOAD_MISMATCH"
-
-
-class StateKeyPinned(FailedPrecondition):
-    """The state key is declared otherwise: scope and merge rule never change, the rest only with a higher version."""
-
-    reason = "STATE_KEY_PINNED"
-
-
-class FieldInvalid(InvalidArgument):
-    """A field breaks a rule; `violations` name it."""
-
-    reason = "FIELD_INVALID"
-
-
-class PageTokenInvalid(InvalidArgument):
-    """The page token was edited, or belongs to another query or scope."""
-
-    reason = "PAGE_TOKEN_INVALID"
-
-
-class CursorInvalid(InvalidArgument):
-    """The cursor was edited, or belongs to another kind of feed."""
-
-    reason = "CURSOR_INVALID"
-
-
-class TicketAnswerInvalid(InvalidArgument):
-    """The ticket's answer does not match its schema or its allowed decisions."""
-
-    reason = "TICKET_ANSWER_INVALID"
-
-
-class CheckpointIdOrder(InvalidArgument):
-    """A new checkpoint's id does not sort above the greatest of its namespace."""
-
-    reason = "CHECKPOINT_ID_ORDER"
-
-
-class StateKeyUndeclared(InvalidArgument):
-    """The state key is not declared in the caller's scope."""
-
-    reason = "STATE_KEY_UNDECLARED"
-
-
-class StateConflict(InvalidArgument):
-    """Commands of one commit on one state key exclude each other; nothing of the commit happened."""
-
-    reason = "STATE_CONFLICT"
-
-
 class CursorExpired(OutOfRange):
     """The cursor is older than what is kept; `resume_cursor` is the oldest."""
 
@@ -298,6 +220,12 @@ class PeerUnavailable(Unavailable):
     """Another threadkeep service that the call needs is out of reach."""
 
     reason = "PEER_UNAVAILABLE"
+
+
+class ContentStoreUnavailable(Unavailable):
+    """Where artifact content lies is out of reach, or full."""
+
+    reason = "CONTENT_STORE_UNAVAILABLE"
 
 
 class CorruptContent(DataLoss):
