@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from threadkeep.runtime.v1 import state_pb2
+from threadkeep_chassis.bounded_schemas import one_budget
 from threadkeep_chassis.canonical import parse_json
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.limits import Limits
 from threadkeep_runtime.domain.state import Command, Declaration, Problem, StateValue
 from threadkeep_runtime.service.answers import breach, schema_problem
-from threadkeep_runtime.service.bounded_schemas import one_budget
 from threadkeep_runtime.service.parse import enum_name
 from threadkeep_runtime.service.render import actor_to_proto
 
