@@ -48,6 +48,12 @@ class CheckpointDeleted(FailedPrecondition):
     reason = "CHECKPOINT_DELETED"
 
 
+class StagedValueIncomplete(FailedPrecondition):
+    """A staged value lacks chunks, or has another size; stage it again."""
+
+    reason = "STAGED_VALUE_INCOMPLETE"
+
+
 class UploadMismatch(FailedPrecondition):
     """The upload's bytes do not have the size or digest that was announced."""
 

@@ -41,6 +41,7 @@ from threadkeep._refusals import (
     LeaseRequired,
     PageTokenInvalid,
     SessionBusy,
+    StagedValueIncomplete,
     StateConflict,
     StateKeyPinned,
     StateKeyUndeclared,
@@ -85,6 +86,12 @@ class ArtifactNotFound(NotFound):
     """No such artifact, or no such version of it, in the caller's scope."""
 
     reason = "ARTIFACT_NOT_FOUND"
+
+
+class CheckpointValueNotFound(NotFound):
+    """No such value of a checkpoint in the caller's scope, or it was deleted meanwhile."""
+
+    reason = "CHECKPOINT_VALUE_NOT_FOUND"
 
 
 class MessageNotFound(NotFound):
@@ -277,6 +284,7 @@ __all__ = [
     "ArtifactNotFound",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CheckpointValueNotFound",
     "CommitCompacted",
     "CommitUnknown",
     "Contention",
@@ -318,6 +326,7 @@ __all__ = [
     "SessionNotFound",
     "ShuttingDown",
     "SlowConsumer",
+    "StagedValueIncomplete",
     "StateConflict",
     "StateKeyPinned",
     "StateKeyUndeclared",

@@ -15,6 +15,10 @@ LIMITS = (
     Limit("max_store_value_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the item."),
     Limit("max_store_batch_bytes", 8 * 1024 * 1024, "Send the searches alone, or with smaller limits."),
     Limit("max_store_ranked_items", 10_000, "Ask for fewer of the nearest items."),
+    Limit(
+        "max_checkpoint_value_bytes", 256 * 1024 * 1024, "Store the content as an artifact and name it in the state."
+    ),
+    Limit("max_staged_bytes", 1024 * 1024 * 1024, "Per scope. Commit what is staged, or wait until it has expired."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
     Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
     Limit("max_state_keys", 1000, "Per scope. Put what belongs together into one key."),
@@ -44,6 +48,17 @@ class RuntimeSettings(ServerSettings):
     )
     state_value_bytes: int = Field(
         64 * 1024, ge=1, description="Most bytes of a state key's value, if its declaration says nothing."
+    )
+    inline_value_bytes: int = Field(
+        1024 * 1024,
+        ge=1,
+        description="Size from which checkpoint values are left out of replies; ReadValue streams them.",
+    )
+    staged_value_ttl_seconds: float = Field(
+        3600.0, ge=1, description="How long a staged value waits for its commit, from its latest chunk on."
+    )
+    staged_sweep_interval_seconds: float = Field(
+        300.0, gt=0, description="How often staged values that no commit has used up are looked for."
     )
     max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
     max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")

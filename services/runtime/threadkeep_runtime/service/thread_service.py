@@ -17,7 +17,7 @@ from threadkeep_chassis.scope import current_call
 from threadkeep_runtime.domain.state import Declaration, declare
 from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
-from threadkeep_runtime.service.calls import CHUNK, answer, origin_of
+from threadkeep_runtime.service.calls import CHUNK, answer, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
 from threadkeep_runtime.service.render import lease_expire_time_of, run_to_proto
 from threadkeep_runtime.service.rooms import Rooms
@@ -43,13 +43,14 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         disposition = parse.disposition_of(commit, new_id, self.rooms.limits)
         if disposition is None and not commit.events and not commit.checkpoint_ops and not commit.state:
             raise FieldInvalid("commit", "needs a disposition, events, checkpoint_ops or state")
+        ops = ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops", self.rooms.limits)
         rest = {
             "lease": lease,
             "expected_version": commit.expected_thread_version if commit.HasField("expected_thread_version") else None,
             "disposition": disposition,
             "events": parse.events_of(commit.events, new_id, self.rooms.limits, "commit.events"),
             "jitter": random.random(),
-            "ops": ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops"),
+            "ops": ops,
         }
 
         def render(applied: Applied) -> bytes:
@@ -63,7 +64,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             return response.SerializeToString()
 
         outcome = await self.rooms.commands.commit(
-            origin_of(call, request, parse.actor_of(commit.actor, "commit.actor")),
+            with_staged(origin_of(call, request, parse.actor_of(commit.actor, "commit.actor")), ops),
             commit.session_id,
             rest,
             render,

@@ -10,6 +10,7 @@ from threadkeep_runtime.tables.checkpoints import (
     checkpoint_migrations,
     checkpoint_writes,
     checkpoints,
+    staged_chunks,
 )
 from threadkeep_runtime.tables.log import commits, events, log_partitions
 from threadkeep_runtime.tables.schema import metadata
@@ -38,6 +39,7 @@ __all__ = [
     "runs",
     "scopes",
     "session_metadata",
+    "staged_chunks",
     "state_key_counters",
     "state_keys",
     "state_values",
