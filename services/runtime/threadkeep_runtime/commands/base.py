@@ -11,7 +11,9 @@ from threadkeep_chassis.errors import RequestIdReused
 from threadkeep_chassis.scope import Grant, Scope
 from threadkeep_chassis.scope import Trace as CallTrace
 from threadkeep_chassis.signals import Signals
+from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.domain.commands import Command
+from threadkeep_runtime.domain.errors import SessionNotFound
 from threadkeep_runtime.domain.state import Command as StateCommand
 from threadkeep_runtime.domain.state import Declaration, Problem
 from threadkeep_runtime.domain.values import Actor, Answer, Ticket, Trace, thread_key_of
@@ -71,6 +73,7 @@ class UseCases:
         signals: Signals,
         check_answer: AnswerCheck,
         check_state: StateCheck,
+        sweeper: Sweeper,
     ) -> None:
         self.database = database
         self.pipeline = pipeline
@@ -79,6 +82,7 @@ class UseCases:
         self.check_answer = check_answer
         self.check_state = check_state
         self.declarations = Declarations()
+        self.sweeper = sweeper
 
     async def submit(self, origin: Origin, command: Command, render: Render) -> Outcome:
         """Hands a command to the pipeline. Raises what `decide` raises."""
@@ -99,10 +103,12 @@ def to_thread(origin: Origin, session_id: str) -> dict[str, Any]:
 
 
 def answered_before(connection: SyncConnection, request: Request) -> Outcome | None:
-    """The first response if the request was answered before. Raises RequestIdReused."""
+    """The first response if the request was answered before. Raises RequestIdReused, SessionNotFound."""
     found = reads.find_receipt(connection, request.receipt_key, request.request_id)
     if found is None:
         return None
     if found[0] != request.fingerprint:
         raise RequestIdReused()
+    if found[1] is None:
+        raise SessionNotFound()
     return Outcome(found[1], replayed=True)

@@ -62,7 +62,9 @@ _COMMITS = (
     .order_by(commits.c.sequence.desc())
     .limit(sa.bindparam("count"))
 )
-_HAS_THREAD = sa.select(threads.c.commit_sequence).where(threads.c.thread_key == sa.bindparam("thread_key"))
+_HAS_THREAD = sa.select(threads.c.commit_sequence).where(
+    threads.c.thread_key == sa.bindparam("thread_key"), threads.c.delete_time.is_(None)
+)
 _TICKETS = sa.select(tickets).where(
     tickets.c.thread_key == sa.bindparam("thread_key"), one_of(tickets.c.ticket_id, "ticket_ids")
 )
