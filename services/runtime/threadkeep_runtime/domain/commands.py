@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.outbox import OutboxDraft
 from threadkeep_runtime.domain.values import (
@@ -180,6 +181,7 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    state: state.Commands = state.NO_COMMANDS
     outbox: tuple[OutboxDraft, ...] = ()
     max_pending_deliveries: int = 10_000
     """How many messages may wait for one target."""

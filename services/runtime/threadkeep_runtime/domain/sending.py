@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from threadkeep_runtime.domain.commands import DeliverMessage, DeliverTask
-from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View, nothing
+from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import DedupeKeyReused, SessionNotFound
+from threadkeep_runtime.domain.nothing import nothing
 from threadkeep_runtime.domain.outbox import NO_LINE, SESSION, OutboxDraft, check_room, message_of
 from threadkeep_runtime.domain.tasks import begin_submission, submit_into
 from threadkeep_runtime.domain.values import BUILDER, Event
