@@ -69,6 +69,12 @@ class ArtifactNotFound(NotFound):
     reason = "ARTIFACT_NOT_FOUND"
 
 
+class CheckpointValueNotFound(NotFound):
+    """No such value of a checkpoint in the caller's scope, or it was deleted meanwhile."""
+
+    reason = "CHECKPOINT_VALUE_NOT_FOUND"
+
+
 class MessageNotFound(NotFound):
     """No such message in the caller's scope."""
 
@@ -161,6 +167,12 @@ class CheckpointDeleted(FailedPrecondition):
     """The checkpoint was deleted; it does not come back."""
 
     reason = "CHECKPOINT_DELETED"
+
+
+class StagedValueIncomplete(FailedPrecondition):
+    """A staged value lacks chunks, or has another size; stage it again."""
+
+    reason = "STAGED_VALUE_INCOMPLETE"
 
 
 class UploadMismatch(FailedPrecondition):
@@ -271,6 +283,12 @@ class PeerUnavailable(Unavailable):
     reason = "PEER_UNAVAILABLE"
 
 
+class ContentStoreUnavailable(Unavailable):
+    """Where artifact content lies is out of reach, or full."""
+
+    reason = "CONTENT_STORE_UNAVAILABLE"
+
+
 class CorruptContent(DataLoss):
     """Stored or received content does not have its digest."""
 
@@ -320,6 +338,7 @@ __all__ = [
     "ArtifactNotFound",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CheckpointValueNotFound",
     "CommitUnknown",
     "Contention",
     "CorruptContent",
@@ -360,6 +379,7 @@ __all__ = [
     "SessionNotFound",
     "ShuttingDown",
     "SlowConsumer",
+    "StagedValueIncomplete",
     "TaskNotFound",
     "TaskTerminal",
     "ThreadVersionConflict",
