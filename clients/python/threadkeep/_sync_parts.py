@@ -86,6 +86,7 @@ class Sessions(Part):
     get = _unary(sessions.get)
     list = _pages(sessions.list)
     update = _unary(sessions.update)
+    delete = _unary(sessions.delete)
 
 
 class Tasks(Part):
@@ -125,9 +126,13 @@ class Tickets(Part):
 
 
 class Threads(Part):
-    """The thread's write boundary."""
+    """The thread's write boundary, and the thread as it is or was."""
 
     commit = _unary(threads.commit)
+    view = _pages(threads.view)
+    list_commits = _pages(threads.list_commits)
+    declare_state_keys = _unary(threads.declare_state_keys)
+    list_state_keys = _pages(threads.list_state_keys)
 
 
 class Checkpoints(Part):
