@@ -127,6 +127,12 @@ class TaskTerminal(FailedPrecondition):
     reason = "TASK_TERMINAL"
 
 
+class TaskNotTerminal(FailedPrecondition):
+    """The task has not ended."""
+
+    reason = "TASK_NOT_TERMINAL"
+
+
 class TicketNotOpen(FailedPrecondition):
     """The ticket is not open."""
 
@@ -361,6 +367,7 @@ __all__ = [
     "ShuttingDown",
     "SlowConsumer",
     "TaskNotFound",
+    "TaskNotTerminal",
     "TaskTerminal",
     "ThreadVersionConflict",
     "ThreadkeepError",

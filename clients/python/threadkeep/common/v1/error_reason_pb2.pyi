@@ -66,6 +66,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
     ERROR_REASON_UPLOAD_MISMATCH: _ErrorReason.ValueType  # 48
     """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+    ERROR_REASON_TASK_NOT_TERMINAL: _ErrorReason.ValueType  # 57
+    """FAILED_PRECONDITION: the task has not ended."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 61
@@ -160,6 +162,8 @@ ERROR_REASON_CHECKPOINT_DELETED: ErrorReason.ValueType  # 47
 """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
 ERROR_REASON_UPLOAD_MISMATCH: ErrorReason.ValueType  # 48
 """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+ERROR_REASON_TASK_NOT_TERMINAL: ErrorReason.ValueType  # 57
+"""FAILED_PRECONDITION: the task has not ended."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 61
