@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import uuid
@@ -18,6 +19,9 @@ pytestmark = pytest.mark.suite(backends=["sqlite"], topologies=["split"])
 
 ROOT = Path(__file__).resolve().parents[2]
 USAGE, NOT_FOUND, WAIT_TIMEOUT, CONFLICT, UNAVAILABLE, FORBIDDEN, ENDED_BADLY, INPUT_REQUIRED = range(2, 10)
+
+# Where our sources lie if it is not where they are installed from.
+_SOURCES = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
 
 
 class Shell:
@@ -37,7 +41,7 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=self.folder,
-            env={"PATH": str(BIN), "COLUMNS": "300", **self.env, **(env or {})},
+            env={"PATH": str(BIN), "COLUMNS": "300", **_SOURCES, **self.env, **(env or {})},
         )
         output, errors = await asyncio.wait_for(child.communicate(stdin), 120)
         assert "Traceback" not in errors.decode(), errors.decode()

@@ -45,10 +45,10 @@ def submit(
 
     `input` is text, a conversation, or any value (see `to_input`). The task goes into the session `session_id`, or into
     a new one (`create_session`, by default one with an id of the server's choice); `create_missing` makes the session
-    `session_id` if it does not exist. If that has an open run, the `multitask_strategy` says what happens: it is refused
-    unless one is given. `retry_policy` says how often the task is tried again, and when; `max_attempts` is its short
-    form. Before `not_before` (with a time zone) it does not start. Raises SessionNotFound, SessionBusy, AgentUnresolved,
-    IdTaken, LimitExceeded.
+    `session_id` if it does not exist. If that has an open run, the `multitask_strategy` says what happens: it is
+    refused unless one is given. `retry_policy` says how often the task is tried again, and when; `max_attempts` is its
+    short form. Before `not_before` (with a time zone) it does not start. Raises SessionNotFound, SessionBusy,
+    AgentUnresolved, IdTaken, LimitExceeded.
     """
     if max_attempts is not None:
         if retry_policy is not None:
