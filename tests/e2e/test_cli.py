@@ -150,9 +150,10 @@ async def test_config_is_put_explained_rolled_back_hidden_and_watched(shell: She
     second = await shell.json("config", "put", "provider", "p", "-f", "q.yaml")
     changes = await shell.json("config", "diff", "provider", "p", str(first["revision"]))
     assert "provider.model" in {change["path"] for change in changes}
+    await shell.json("config", "put", "provider", "p", "-f", "p.json", "--only", "model")
     back = await shell.json("config", "rollback", "provider", "p", str(first["revision"]))
     assert back["digest"] == first["digest"]
-    assert len(await shell.json("config", "history", "provider", "p")) == 3
+    assert len(await shell.json("config", "history", "provider", "p")) == 4
     explained = await shell.json("config", "explain", "provider", "p")
     assert [one["winner"] for one in explained["candidates"]] == [True]
     code, error = await shell.fails("config", "put", "provider", "p", "-f", "q.yaml", "--expected-revision", "0")

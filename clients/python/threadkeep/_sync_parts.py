@@ -201,6 +201,7 @@ class Config(Part):
     """Definitions of agents, tools and providers."""
 
     put = _unary(config.put)
+    update = _unary(config.update)
     hide = _unary(config.hide)
     get = _unary(config.get)
     list = _pages(config.list)

@@ -277,6 +277,12 @@ class PeerUnavailable(Unavailable):
     reason = "PEER_UNAVAILABLE"
 
 
+class ContentStoreUnavailable(Unavailable):
+    """Where artifact content lies is out of reach, or full."""
+
+    reason = "CONTENT_STORE_UNAVAILABLE"
+
+
 class CorruptContent(DataLoss):
     """Stored or received content does not have its digest."""
 

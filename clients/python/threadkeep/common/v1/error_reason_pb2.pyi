@@ -102,6 +102,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: the database is out of reach. Retry."""
     ERROR_REASON_PEER_UNAVAILABLE: _ErrorReason.ValueType  # 113
     """UNAVAILABLE: another threadkeep service that this call needs is out of reach. Retry."""
+    ERROR_REASON_CONTENT_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 115
+    """UNAVAILABLE: where artifact content lies is out of reach, or full. Retry with the same request_id."""
     ERROR_REASON_CORRUPT_CONTENT: _ErrorReason.ValueType  # 120
     """DATA_LOSS: stored content does not have its digest."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 130
@@ -198,6 +200,8 @@ ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 112
 """UNAVAILABLE: the database is out of reach. Retry."""
 ERROR_REASON_PEER_UNAVAILABLE: ErrorReason.ValueType  # 113
 """UNAVAILABLE: another threadkeep service that this call needs is out of reach. Retry."""
+ERROR_REASON_CONTENT_STORE_UNAVAILABLE: ErrorReason.ValueType  # 115
+"""UNAVAILABLE: where artifact content lies is out of reach, or full. Retry with the same request_id."""
 ERROR_REASON_CORRUPT_CONTENT: ErrorReason.ValueType  # 120
 """DATA_LOSS: stored content does not have its digest."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 130
