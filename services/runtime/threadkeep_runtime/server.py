@@ -34,7 +34,7 @@ from threadkeep_runtime.commands import Commands
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.recovery import Recovery
-from threadkeep_runtime.loops.sweeping import sweep_items
+from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
 from threadkeep_runtime.service.answers import check_answer
@@ -144,6 +144,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
+        staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)
+        loops.every("staged_sweep", settings.staged_sweep_interval_seconds, lambda: sweep_chunks(database, staged_ttl))
         await loops.start()
 
     async def stop() -> None:

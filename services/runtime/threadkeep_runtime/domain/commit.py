@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from threadkeep_runtime.domain.checkpoints import (
     Head,
     Removal,
     RollBack,
+    StagedValue,
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
@@ -58,6 +59,8 @@ class View:
     taken: frozenset[tuple[str, str]] = frozenset()
     """("task" | "ticket" | "event", id): ids that the command wants to use and that are in use."""
     checkpoints: CheckpointIndex = NO_CHECKPOINTS
+    staged: Mapping[str, StagedValue] = field(default_factory=dict)
+    """The staged values that the command names, as far as they are whole."""
     root_before_task: str | None = None
     """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
     removal: Removal | None = None
@@ -290,7 +293,14 @@ class CommitDraft:
     ) -> None:
         """Writes, deletes or copies checkpoints."""
         self.checkpoints = CheckpointChange(
-            self.thread.thread_key, self.thread.commit_sequence, ops, delete_all, removal, copied_from, roll_back
+            self.thread.thread_key,
+            self.thread.commit_sequence,
+            ops,
+            delete_all,
+            removal,
+            copied_from,
+            roll_back,
+            self.thread.scope_key,
         )
 
     def finish(self) -> Decision:

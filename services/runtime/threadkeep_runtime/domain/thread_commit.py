@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from threadkeep_chassis.errors import FieldInvalid, IdTaken
-from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, decide_checkpoint_ops, head_payload, saved_payload
+from threadkeep_runtime.domain.checkpoints import (
+    ROOT_NAMESPACE,
+    check_staged,
+    decide_checkpoint_ops,
+    head_payload,
+    saved_payload,
+)
 from threadkeep_runtime.domain.commands import (
     Awaiting,
     Command,
@@ -28,7 +34,7 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 
     A worker may still commit after its task's cancellation was asked for: its epoch stands until it ends the run or the
     grace period is over. Raises SessionNotFound, RunNotFound, LeaseLost, LeaseRequired, ThreadVersionConflict, IdTaken,
-    FieldInvalid, CheckpointIdOrder, CheckpointDeleted.
+    FieldInvalid, CheckpointIdOrder, CheckpointDeleted, StagedValueIncomplete.
     """
     thread = view.thread
     creates = thread is None and command.lease is None and bool(command.ops)
@@ -164,6 +170,7 @@ def _append_events(view: View, commit: CommitDraft, command: CommitThread) -> No
 
 
 def _save_checkpoints(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    check_staged(command.ops, view.staged)
     judged = decide_checkpoint_ops(command.ops, view.checkpoints, fenced=command.lease is not None)
     commit.save(command.ops)
     run_id, task_id = _origin(view, command.lease)

@@ -19,9 +19,10 @@ from threadkeep_runtime.checkpoints import (
     load_head,
     load_removal,
     load_root_before,
+    load_staged,
 )
 from threadkeep_runtime.domain import commands
-from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack
+from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack, staged_values
 from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
@@ -168,9 +169,11 @@ def _selection(
 
 
 def _rare_parts(connection: Connection, command: commands.Command, found: dict[str, Thread]) -> dict[str, Any]:
-    """What only removals and copies need to know."""
+    """What only removals, copies and commits with staged values need to know."""
     if isinstance(command, commands.RemoveCheckpoints) and command.thread_key in found:
         return {"removal": load_removal(connection, command.thread_key, command.run_ids)}
+    if isinstance(command, commands.CommitThread) and (named := staged_values(command.ops)):
+        return {"staged": load_staged(connection, command.scope_key, [value.staged_id for value in named])}
     if isinstance(command, commands.CopyCheckpoints):
         source = found.get(command.source_key)
         if source is None or not holds_checkpoints(connection, command.source_key):

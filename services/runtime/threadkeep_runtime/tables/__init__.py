@@ -10,6 +10,7 @@ from threadkeep_runtime.tables.checkpoints import (
     checkpoint_migrations,
     checkpoint_writes,
     checkpoints,
+    staged_chunks,
 )
 from threadkeep_runtime.tables.log import commits, events, log_partitions
 from threadkeep_runtime.tables.schema import metadata
@@ -37,6 +38,7 @@ __all__ = [
     "runs",
     "scopes",
     "session_metadata",
+    "staged_chunks",
     "store_counters",
     "store_items",
     "tasks",
