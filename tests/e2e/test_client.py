@@ -145,6 +145,10 @@ async def _sessions(call: Both, tmp_path: Path) -> None:
     assert (await call("sessions.get", session_id)).revision == updated.session.revision
     assert [one.session_id for one in await call("sessions.list", metadata={"k": "v"})] == [session_id]
     assert await call("sessions.list", metadata={"k": "w"}) == []
+    doomed = (await call("sessions.create", title="doomed")).session.session_id
+    assert (await call("sessions.delete", doomed, expected_revision=1)).receipt.commit_sequence == 2
+    with pytest.raises(errors.SessionNotFound):
+        await call("sessions.get", doomed)
     assert call.client.sessions.draft("x").session_id == "x"
     call.called.add("sessions.draft")
 

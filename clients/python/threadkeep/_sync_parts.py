@@ -86,6 +86,7 @@ class Sessions(Part):
     get = _unary(sessions.get)
     list = _pages(sessions.list)
     update = _unary(sessions.update)
+    delete = _unary(sessions.delete)
 
 
 class Tasks(Part):

@@ -43,6 +43,10 @@ class RuntimeSettings(ServerSettings):
     store_sweep_interval_seconds: float = Field(
         60.0, gt=0, description="How often expired memory items are deleted; they are gone for readers at once."
     )
+    sweep_interval_seconds: float = Field(
+        5.0, gt=0, description="How often rows of deleted sessions are looked for that a call has left behind."
+    )
+    sweep_rows: int = Field(1000, ge=1, description="Rows of a deleted session that go in one transaction.")
     inline_value_bytes: int = Field(
         1024 * 1024,
         ge=1,
@@ -59,6 +63,6 @@ class RuntimeSettings(ServerSettings):
     feeds: FeedSettings = Field(default_factory=FeedSettings, description="Bounds of event feeds and live views.")
     failpoint: str = Field(
         "",
-        description="For tests: where the process kills itself (before_first_statement, before_commit, after_commit), "
-        "with `:n` after the n first times. Empty: nowhere.",
+        description="For tests: where the process kills itself (before_first_statement, before_commit, after_commit, "
+        "during_sweep), with `:n` after the n first times. Empty: nowhere.",
     )

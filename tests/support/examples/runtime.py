@@ -79,6 +79,12 @@ async def update_session(world: World) -> session_service_pb2.UpdateSessionReque
     )
 
 
+@register("SessionService.DeleteSession", "session_id")
+async def delete_session(world: World) -> session_service_pb2.DeleteSessionRequest:
+    session_id = (await world.session()).session.session_id
+    return session_service_pb2.DeleteSessionRequest(request_id=fresh_id(), session_id=session_id)
+
+
 # Tasks and runs
 
 

@@ -60,7 +60,7 @@ def _picked(query: CheckpointQuery, after: PageKey | None, count: int) -> sa.Sel
     statement = sa.select(*order)
     if query.thread_key is None:
         statement = statement.join(threads, threads.c.thread_key == c.thread_id).where(
-            threads.c.scope_key == query.scope_key
+            threads.c.scope_key == query.scope_key, threads.c.delete_time.is_(None)
         )
     else:
         statement = statement.where(c.thread_id == query.thread_key)

@@ -61,6 +61,8 @@ def load_checkpoints(
 def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.CompoundSelect[Any]:
     c, b, w = checkpoints.c, checkpoint_blobs.c, checkpoint_writes.c
     p = picked.c
+    # A deleted session's checkpoints are found no more.
+    is_alive = sa.and_(threads.c.thread_key == p.thread_id, threads.c.delete_time.is_(None))
     of_row = sa.and_(c.thread_id == p.thread_id, c.checkpoint_ns == p.checkpoint_ns, c.checkpoint_id == p.checkpoint_id)
     entries = json_entries(sa.func.coalesce(c.value_versions, json_member(c.checkpoint, "channel_versions")), "entries")
     links = (
@@ -79,7 +81,7 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
                   _unless(c.metadata_bytes, c.metadata)),
             number=c.commit_sequence,
             bytes_=(c.checkpoint_bytes, c.metadata_bytes),
-        ).select_from(picked.join(checkpoints, of_row).join(threads, threads.c.thread_key == p.thread_id)),
+        ).select_from(picked.join(checkpoints, of_row).join(threads, is_alive)),
         _branch(
             _LINK, links.c.thread_id, links.c.checkpoint_ns, links.c.checkpoint_id, text=(links.c.key, links.c.value)
         ),
@@ -116,7 +118,7 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
         empty: sa.ColumnElement[str] = sa.literal_column("''", sa.Text())
         branches.append(
             _branch(_FLOOR, threads.c.thread_key, empty, empty, text=(threads.c.checkpoint_top,)).where(
-                threads.c.thread_key == floor_of
+                threads.c.thread_key == floor_of, threads.c.delete_time.is_(None)
             )
         )
     return sa.union_all(*branches)

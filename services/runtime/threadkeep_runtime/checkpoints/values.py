@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import Bytes
 from threadkeep_runtime.domain.checkpoints import unversioned_key
+from threadkeep_runtime.store.statements import of_living
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes
 
 
@@ -40,12 +41,14 @@ def _piece(blob: Any) -> Any:
 
 _OF_CHANNEL = sa.select(sa.func.length(_B.blob), _piece(_B.blob)).where(
     _B.thread_id == sa.bindparam("thread"),
+    of_living(_B.thread_id),
     _B.checkpoint_ns == sa.bindparam("ns"),
     _B.channel == sa.bindparam("channel"),
     _B.version == sa.bindparam("version"),
 )
 _OF_WRITE = sa.select(sa.func.length(_W.blob), _piece(_W.blob)).where(
     _W.thread_id == sa.bindparam("thread"),
+    of_living(_W.thread_id),
     _W.checkpoint_ns == sa.bindparam("ns"),
     _W.checkpoint_id == sa.bindparam("id"),
     _W.task_id == sa.bindparam("task"),

@@ -40,6 +40,8 @@ class View:
     partition: int
     """The log partition of the thread, or of the thread to come."""
     thread: Thread | None = None
+    is_deleted: bool = False
+    """True if there was such a thread and it was deleted: `thread` is None then, for good (R19)."""
     run: Run | None = None
     """The open run."""
     task: Task | None = None
@@ -91,12 +93,15 @@ class Decision:
     scope_key: str
     scope: bytes
     request_id: str | None
+    receipt_key: str | None = None
     actor: Actor
     trace: Trace
     run_id: str | None = None
     """The run that the commit belongs to."""
     thread: Thread | None = None
     thread_is_new: bool = False
+    deletes_thread: bool = False
+    """True if this is the thread's last commit: nobody finds it afterwards."""
     metadata_changed: bool = False
     task: Task | None = None
     """The task that the commit is about, or that is at work; after the commit."""
@@ -170,6 +175,7 @@ class CommitDraft:
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
+        self.deletes_thread = False
 
     # -- events
 
@@ -318,11 +324,13 @@ class CommitDraft:
             scope_key=self._command.scope_key,
             scope=self._command.scope,
             request_id=self._command.request_id,
+            receipt_key=self._command.receipt_key,
             actor=self._command.actor,
             trace=self._command.trace,
             run_id=run.run_id if run is not None and self.is_of_run else None,
             thread=thread,
             thread_is_new=self._thread_before is None,
+            deletes_thread=self.deletes_thread,
             metadata_changed=self.metadata_changed,
             task=task,
             run=run,

@@ -38,7 +38,7 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
     """
     thread = view.thread
     creates = thread is None and command.lease is None and bool(command.ops)
-    if thread is None and not creates:
+    if view.is_deleted or (thread is None and not creates):
         raise SessionNotFound()
     _check_fence(view, command.lease, touches_checkpoints=bool(command.ops))
     version = 0 if thread is None else thread.commit_sequence
@@ -59,8 +59,10 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) -> Decision:
     """Removes a thread's checkpoints and writes. A thread that never was is no error.
 
-    Raises RunNotFound, LeaseLost, LeaseRequired.
+    Raises RunNotFound, LeaseLost, LeaseRequired, SessionNotFound (a deleted session).
     """
+    if view.is_deleted:
+        raise SessionNotFound()
     if view.thread is None:
         return nothing(view, command)
     _check_fence(view, command.lease, touches_checkpoints=True)
@@ -77,9 +79,11 @@ def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) ->
 def remove_checkpoints(view: View, command: RemoveCheckpoints, new_id: NewId) -> Decision:
     """Removes some of a thread's checkpoints; what goes was found under the thread's lock. To find none is no error.
 
-    Raises RunNotFound, LeaseLost, LeaseRequired.
+    Raises RunNotFound, LeaseLost, LeaseRequired, SessionNotFound (a prune of a deleted session).
     """
     removal = view.removal
+    if view.is_deleted and command.run_ids is None:
+        raise SessionNotFound()
     if view.thread is None or removal is None:
         return nothing(view, command)
     _check_fence(view, command.lease, touches_checkpoints=True)
@@ -110,6 +114,8 @@ def copy_checkpoints(view: View, command: CopyCheckpoints, new_id: NewId) -> Dec
     source = view.source
     if view.thread is None and command.lease is not None:
         raise SessionNotFound()
+    if view.is_deleted:
+        raise IdTaken("session", command.session_id)
     _check_fence(view, command.lease, touches_checkpoints=True)
     if source is None:
         return nothing(view, command)
@@ -141,6 +147,7 @@ def nothing(view: View, command: Command) -> Decision:
         scope_key=command.scope_key,
         scope=command.scope,
         request_id=command.request_id,
+        receipt_key=command.receipt_key,
         actor=command.actor,
         trace=command.trace,
     )
