@@ -34,12 +34,20 @@ from threadkeep._errors import (
 from threadkeep._refusals import (
     AgentUnresolved,
     CheckpointDeleted,
+    CheckpointIdOrder,
+    CursorInvalid,
+    FieldInvalid,
     FileManaged,
     LeaseRequired,
+    PageTokenInvalid,
     SessionBusy,
     StagedValueIncomplete,
+    StateConflict,
+    StateKeyPinned,
+    StateKeyUndeclared,
     TaskNotTerminal,
     TaskTerminal,
+    TicketAnswerInvalid,
     TicketNotOpen,
     UploadMismatch,
 )
@@ -139,36 +147,6 @@ class Contention(Aborted):
     reason = "CONTENTION"
 
 
-class FieldInvalid(InvalidArgument):
-    """A field breaks a rule; `violations` name it."""
-
-    reason = "FIELD_INVALID"
-
-
-class PageTokenInvalid(InvalidArgument):
-    """The page token was edited, or belongs to another query or scope."""
-
-    reason = "PAGE_TOKEN_INVALID"
-
-
-class CursorInvalid(InvalidArgument):
-    """The cursor was edited, or belongs to another kind of feed."""
-
-    reason = "CURSOR_INVALID"
-
-
-class TicketAnswerInvalid(InvalidArgument):
-    """The ticket's answer does not match its schema or its allowed decisions."""
-
-    reason = "TICKET_ANSWER_INVALID"
-
-
-class CheckpointIdOrder(InvalidArgument):
-    """A new checkpoint's id does not sort above the greatest of its namespace."""
-
-    reason = "CHECKPOINT_ID_ORDER"
-
-
 class CursorExpired(OutOfRange):
     """The cursor is older than what is kept; `resume_cursor` is the oldest."""
 
@@ -191,6 +169,17 @@ class OffsetOutOfRange(OutOfRange):
     """The offset lies beyond the content's end."""
 
     reason = "OFFSET_OUT_OF_RANGE"
+
+
+class CommitCompacted(OutOfRange):
+    """The thread as of that commit is no longer kept."""
+
+    reason = "COMMIT_COMPACTED"
+
+    @property
+    def oldest_commit(self) -> int | None:
+        """The oldest commit that is kept."""
+        return self._number("oldest_commit")
 
 
 class FreshnessTimeout(DeadlineExceeded):
@@ -297,6 +286,7 @@ __all__ = [
     "CheckpointDeleted",
     "CheckpointIdOrder",
     "CheckpointValueNotFound",
+    "CommitCompacted",
     "CommitUnknown",
     "Contention",
     "CorruptContent",
@@ -338,6 +328,9 @@ __all__ = [
     "ShuttingDown",
     "SlowConsumer",
     "StagedValueIncomplete",
+    "StateConflict",
+    "StateKeyPinned",
+    "StateKeyUndeclared",
     "TaskNotFound",
     "TaskNotTerminal",
     "TaskTerminal",

@@ -8,7 +8,7 @@ from alembic import op
 from threadkeep_chassis.database import Key, UtcTimestamp
 
 revision = "0008"
-down_revision = "0006"
+down_revision = "0007"
 
 _WAITING = "state = 'SUBMITTED' AND run_id = ''"
 
