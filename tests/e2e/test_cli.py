@@ -250,6 +250,9 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
 
 
 async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
+    await shell.json("sessions", "create", "--id", "gone", "--artifacts", "keep")
+    assert (await shell.json("sessions", "delete", "gone", "--artifacts", "delete"))["commit_sequence"] == 2
+    assert (await shell.fails("sessions", "get", "gone"))[0] == NOT_FOUND
     command = ("sessions", "create", "--title", "once", "--request-id", "r-1")
     assert await shell.json(*command) == await shell.json(*command)
     code, error = await shell.fails("sessions", "create", "--title", "other", "--request-id", "r-1")

@@ -150,6 +150,10 @@ async def _sessions(call: Both, tmp_path: Path) -> None:
     assert (await call("sessions.get", session_id)).revision == updated.session.revision
     assert [one.session_id for one in await call("sessions.list", metadata={"k": "v"})] == [session_id]
     assert await call("sessions.list", metadata={"k": "w"}) == []
+    doomed = (await call("sessions.create", title="doomed")).session.session_id
+    assert (await call("sessions.delete", doomed, expected_revision=1)).receipt.commit_sequence == 2
+    with pytest.raises(errors.SessionNotFound):
+        await call("sessions.get", doomed)
     assert call.client.sessions.draft("x").session_id == "x"
     call.called.add("sessions.draft")
 
@@ -241,6 +245,14 @@ async def _checkpoints(call: Both, tmp_path: Path) -> None:
     assert not (await call("checkpoints.prune_thread", "copied")).HasField("receipt")
     await call("checkpoints.delete_for_runs", ["no such run"])
     assert (await call("checkpoints.get", "copied")).checkpoint.pending_writes == found.checkpoint.pending_writes
+    staged = checkpoint_pb2.PendingWrite(task_id="u", channel="c", type="bytes")
+    staged.staged.staged_id, staged.staged.chunk_count, staged.staged.size = "large", 2, 2_000_000
+    for index in range(2):
+        assert (await call("checkpoints.stage_chunk", "large", index, bytes(1_000_000))).HasField("expire_time")
+    await call("checkpoints.put_writes", "by-hand", checkpoint_pb2.CheckpointWrites(checkpoint_id="1", writes=[staged]))
+    shown = (await call("checkpoints.get", "by-hand")).checkpoint.pending_writes[1]
+    assert (shown.data, shown.deferred_size) == (b"", 2_000_000)
+    assert await call("checkpoints.read_value", "by-hand", "", "1", shown) == bytes(2_000_000)
     await call("checkpoints.delete_thread", "by-hand")
     assert not (await call("checkpoints.get", "by-hand")).HasField("checkpoint")
 

@@ -69,6 +69,12 @@ class ArtifactNotFound(NotFound):
     reason = "ARTIFACT_NOT_FOUND"
 
 
+class CheckpointValueNotFound(NotFound):
+    """No such value of a checkpoint in the caller's scope, or it was deleted meanwhile."""
+
+    reason = "CHECKPOINT_VALUE_NOT_FOUND"
+
+
 class MessageNotFound(NotFound):
     """No such message in the caller's scope."""
 
@@ -161,6 +167,12 @@ class CheckpointDeleted(FailedPrecondition):
     """The checkpoint was deleted; it does not come back."""
 
     reason = "CHECKPOINT_DELETED"
+
+
+class StagedValueIncomplete(FailedPrecondition):
+    """A staged value lacks chunks, or has another size; stage it again."""
+
+    reason = "STAGED_VALUE_INCOMPLETE"
 
 
 class UploadMismatch(FailedPrecondition):
@@ -326,6 +338,7 @@ __all__ = [
     "ArtifactNotFound",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CheckpointValueNotFound",
     "CommitUnknown",
     "Contention",
     "CorruptContent",
@@ -366,6 +379,7 @@ __all__ = [
     "SessionNotFound",
     "ShuttingDown",
     "SlowConsumer",
+    "StagedValueIncomplete",
     "TaskNotFound",
     "TaskTerminal",
     "ThreadVersionConflict",

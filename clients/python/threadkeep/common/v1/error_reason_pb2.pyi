@@ -38,6 +38,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
     ERROR_REASON_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 8
     """NOT_FOUND: no such message in the caller's scope."""
+    ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: _ErrorReason.ValueType  # 15
+    """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
     """ALREADY_EXISTS: the request_id was used for another request."""
     ERROR_REASON_ID_TAKEN: _ErrorReason.ValueType  # 21
@@ -66,6 +68,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
     ERROR_REASON_UPLOAD_MISMATCH: _ErrorReason.ValueType  # 48
     """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+    ERROR_REASON_STAGED_VALUE_INCOMPLETE: _ErrorReason.ValueType  # 55
+    """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 61
@@ -134,6 +138,8 @@ ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
 ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 8
 """NOT_FOUND: no such message in the caller's scope."""
+ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: ErrorReason.ValueType  # 15
+"""NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
 """ALREADY_EXISTS: the request_id was used for another request."""
 ERROR_REASON_ID_TAKEN: ErrorReason.ValueType  # 21
@@ -162,6 +168,8 @@ ERROR_REASON_CHECKPOINT_DELETED: ErrorReason.ValueType  # 47
 """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
 ERROR_REASON_UPLOAD_MISMATCH: ErrorReason.ValueType  # 48
 """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
+"""FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 61
