@@ -23,6 +23,8 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.snapshots import open_run_text
+from threadkeep_runtime.domain.state import Held, StateValue
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
 
 T = TypeVar("T")
@@ -65,6 +67,8 @@ class View:
     """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
     removal: Removal | None = None
     """What the command takes away; None if that is nothing."""
+    state: Mapping[str, Held] = field(default_factory=dict)
+    """The state keys that the command names, as far as they are declared."""
     source: Thread | None = None
     """The thread that the command copies from, if it holds checkpoints."""
     source_head: Head | None = None
@@ -117,6 +121,9 @@ class Decision:
     checkpoints: CheckpointChange | None = None
     manifest: tuple[str, bytes] | None = None
     """(digest, manifest) to keep."""
+    state_values: tuple[StateValue, ...] = ()
+    open_run: str = "{}"
+    """The run that is open after the commit, as later views read it (see `snapshots`)."""
 
     @property
     def first_event_sequence(self) -> int:
@@ -173,6 +180,7 @@ class CommitDraft:
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
+        self.state_values: tuple[StateValue, ...] = ()
         self.deletes_thread = False
 
     # -- events
@@ -341,4 +349,10 @@ class CommitDraft:
             events=tuple(self._events),
             checkpoints=self.checkpoints,
             manifest=self.manifest,
+            state_values=self.state_values,
+            open_run=self._open_run(),
         )
+
+    def _open_run(self) -> str:
+        known = self._runs.get(self.thread.active_run_id or "")
+        return "{}" if known is None else open_run_text(known.after, self._tasks[known.after.task_id].after)

@@ -27,6 +27,7 @@ from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
+from threadkeep_runtime.store.state import load_held
 from threadkeep_runtime.store.statements import one_of, padded
 from threadkeep_runtime.store.view_parts import (
     RUNS,
@@ -121,6 +122,13 @@ def views_of_locked(
     named_runs = load_pairs(connection, RUNS, missing_runs, "run_id", run_of)
     taken = load_taken(connection, batch)
     indexes = load_checkpoint_indexes(connection, batch, found)
+    named_state = [
+        (command.thread_key, command.scope_key, one.key)
+        for command in batch
+        if isinstance(command, commands.CommitThread)
+        for one in command.state.commands
+    ]
+    held = load_held(connection, named_state) if named_state else {}
     views = []
     for command in asked:
         key = command.thread_key
@@ -149,6 +157,7 @@ def views_of_locked(
                 taken=taken.get(key, frozenset()),
                 next_task=next_tasks.get(key),
                 checkpoints=indexes.get(key, CheckpointIndex()),
+                state=held.get(key, {}),
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
                 if rolls_back and task is not None
                 else None,
