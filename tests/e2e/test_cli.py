@@ -84,8 +84,12 @@ async def test_sessions_and_tasks_from_a_script(shell: Shell) -> None:
     assert "threadkeep tasks list" in error["advice"]
     assert (await shell.json("tasks", "cancel", task["task_id"]))["state"] == "TASK_STATE_CANCELED"
     assert (await shell.run("tasks", "wait", task["task_id"]))[0] == ENDED_BADLY
+    retried = await shell.json("tasks", "retry", task["task_id"], "--not-before", "1h")
+    assert (retried["retry_of"], retried["state"]) == (task["task_id"], "TASK_STATE_SUBMITTED")
+    assert "run_id" not in retried
+    assert (await shell.json("tasks", "cancel", "--session", task["session_id"]))["task_count"] == 1
     listed = await shell.json("tasks", "list", "--state", "canceled")
-    assert [one["task_id"] for one in listed] == [task["task_id"]]
+    assert [one["task_id"] for one in listed] == [retried["task_id"], task["task_id"]]
     events = await shell.json("events", "list", "--session", "s-1", "--type", "threadkeep.task.*")
     assert [one["type"].rpartition(".")[2] for one in events][:1] == ["submitted"]
     messages = await shell.json("messages", "list", "s-1", "--at-least", events[-1]["cursor"])

@@ -6,6 +6,7 @@ import inspect
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def _methods() -> set[str]:
 
 @pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
 async def test_every_call_of_the_client(call: Both, tmp_path: Path) -> None:
-    for part in (_config, _sessions, _runs, _checkpoints, _store, _artifacts):
+    for part in (_config, _sessions, _runs, _later_tasks, _checkpoints, _store, _artifacts):
         await part(call, tmp_path)
     assert _methods() - call.called == set()
 
@@ -218,6 +219,19 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     states = [task_pb2.TASK_STATE_CANCELED]
     assert [one.task_id for one in await call("tasks.list", states=states, page_size=1)] == [task.task_id]
     await _events(call, task, canceled.receipt.cursor)
+
+
+async def _later_tasks(call: Both, tmp_path: Path) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    made = {"session_id": "for later", "create_missing": True, "agent_name": "echo"}
+    task = (await call("tasks.submit", "later", not_before=later, **made)).task
+    assert not task.HasField("run_id")
+    with pytest.raises(errors.TaskNotTerminal):
+        await call("tasks.retry", task.task_id)
+    assert await call("tasks.cancel_many", session_id="for later", states=[task_pb2.TASK_STATE_WORKING]) == 0
+    assert await call("tasks.cancel_many", session_id="for later", reason="enough") == 1
+    retried = (await call("tasks.retry", task.task_id, keep_manifest=True, not_before=later)).task
+    assert (retried.retry_of, retried.session_id) == (task.task_id, "for later")
 
 
 async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:

@@ -96,6 +96,8 @@ class Tasks(Part):
     get = _unary(tasks.get)
     list = _pages(tasks.list)
     cancel = _unary(tasks.cancel)
+    cancel_many = _unary(tasks.cancel_many)
+    retry = _unary(tasks.retry)
 
     def wait(self, task_id: str, *, timeout: float = tasks.DEFAULT_WAIT) -> task_pb2.Task:
         """Waits up to `timeout` seconds until the task is final, or needs input or credentials. Raises TaskNotFound,
