@@ -16,7 +16,7 @@ from tests.support.suite import Suite
 from tests.support.waiting import eventually
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._async_parts import PARTS
-from threadkeep.config.v1 import entity_pb2, watch_pb2
+from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, state_pb2, task_pb2, ticket_pb2
 
 pytestmark = pytest.mark.suite(backends=["sqlite", "postgres"], topologies=["embedded", "split"])
@@ -125,6 +125,12 @@ async def _config(call: Both, tmp_path: Path) -> None:
     applied = await call("config.apply_set", files)
     assert [one.entity.name for one in applied.changes] == ["filed"]
     assert [one.path for one in applied.problems] == ["agents/bad.yaml"]
+    exported = await call("config.export_set", types=["agent"], page_size=1)
+    assert sorted(one.path for one in exported) == ["agents/echo.yaml", "agents/filed.md"]
+    found = await call("config.resolve_many", [("agent", "filed"), ("tool", "nowhere")])
+    assert [one and one.name for one in found] == ["filed", None]
+    kept = await call("config.apply_set", {}, dry_run=True, keep_missing=True, with_fields=True)
+    assert [set_pb2.SetAction.Name(one.action) for one in kept.changes] == ["SET_ACTION_KEPT"]
     with pytest.raises(errors.FileManaged):
         await call("config.delete", "agent", "filed")
     only = watch_pb2.WatchFilter(filter_id="f", types=[entity_pb2.ENTITY_TYPE_AGENT], names=["echo"])

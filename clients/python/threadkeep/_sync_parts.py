@@ -231,12 +231,14 @@ class Config(Part):
     list = _pages(config.list)
     delete = _unary(config.delete)
     resolve = _unary(config.resolve)
+    resolve_many = _unary(config.resolve_many)
     explain = _unary(config.explain)
     resolve_manifest = _unary(config.resolve_manifest)
     list_revisions = _pages(config.list_revisions)
     diff_revisions = _unary(config.diff_revisions)
     rollback = _unary(config.rollback)
     apply_set = _unary(config.apply_set)
+    export_set = _pages(config.export_set)
     watch = _feed(config.watch)
 
 
