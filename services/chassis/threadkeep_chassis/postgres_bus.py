@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from threadkeep_chassis.bus import Outgoing
 from threadkeep_chassis.database import Database, DatabaseUrl
 from threadkeep_chassis.database.postgres import PostgresBackend
 
@@ -24,19 +25,11 @@ PARTS_AT_ONCE = 16
 """Parts in one statement."""
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 
-Outgoing = tuple[str, bytes]
-"""(the replica it is for, or "" for all; the message)"""
-
 _log = structlog.get_logger("threadkeep.bus")
 
 
 class PostgresBus:
-    """One replica's end. It is given callbacks, which must not block:
-
-    `pull()` gives what is to be sent next, a little at a time, until there is nothing; `wake` says that there is more,
-    and it is asked every `heartbeat_seconds` anyway. `received(sender, message)` gets what came in, `missed(sender)` is
-    told that something from there did not, with "" when nobody knows from whom.
-    """
+    """One replica's end. See `bus.bus_for` for its callbacks."""
 
     def __init__(
         self,
@@ -71,24 +64,24 @@ class PostgresBus:
         """Set while messages can come in."""
 
     def wake(self) -> None:
-        """There is something to send."""
+        """See Bus."""
         self._has_more.set()
 
     def forget(self, replica: str) -> None:
-        """Forgets a replica that is gone: what it sent, and what it was sent."""
+        """See Bus."""
         self._sent.pop(replica, None)
         for to_all in (False, True):
             self._senders.pop((replica, to_all), None)
 
     async def start(self) -> None:
-        """Connects in the background."""
+        """See Bus."""
         self._tasks = [
             asyncio.create_task(self._forever("listener", self._listen), name="bus listener"),
             asyncio.create_task(self._forever("sender", self._send), name="bus sender"),
         ]
 
     async def close(self) -> None:
-        """Stops."""
+        """See Bus."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

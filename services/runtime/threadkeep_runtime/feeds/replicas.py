@@ -8,8 +8,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from threadkeep_chassis.bus import Bus, bus_for
 from threadkeep_chassis.database import Database
-from threadkeep_chassis.postgres_bus import PostgresBus
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.peers import LivePeers
 
@@ -21,13 +21,11 @@ def join_replicas(
     *,
     direct_url: str | None,
     registry: CollectorRegistry,
-) -> PostgresBus | None:
+) -> Bus | None:
     """The bus between the replicas, to be started; None where a database has one server only.
 
     `read` parses an observation.
     """
-    if database.postgres is None:
-        return None
     settings = feeds.settings
     peers = LivePeers(
         time.monotonic,
@@ -39,7 +37,7 @@ def join_replicas(
         announce_seconds=settings.live_announce_seconds,
         registry=registry,
     )
-    bus = PostgresBus(
+    bus = bus_for(
         database,
         "live",
         pull=peers.pull,
@@ -48,6 +46,8 @@ def join_replicas(
         direct_url=direct_url,
         heartbeat_seconds=settings.live_announce_seconds,
     )
+    if bus is None:
+        return None
     peers.wake, peers.forget = bus.wake, bus.forget
     feeds.live.peers = peers
     return bus
