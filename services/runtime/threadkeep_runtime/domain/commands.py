@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.values import (
     NO_TRACE,
     NOBODY,
@@ -31,6 +32,8 @@ class SessionDraft:
     agent_name: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    message_source: str = ""
+    """CHECKPOINTS, FACTS, or empty: the first commit that carries either decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,7 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    messages: tuple[Change, ...] = ()
     state: state.Commands = state.NO_COMMANDS
     jitter: float = 0.0
     """From 0 to 1: where in its bounds the pause before another attempt lies."""
