@@ -6,6 +6,7 @@ import inspect
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.support.suite import Suite
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._async_parts import PARTS
 from threadkeep.common.v1 import content_pb2
-from threadkeep.config.v1 import entity_pb2, watch_pb2
+from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, state_pb2, task_pb2, ticket_pb2
 
 pytestmark = pytest.mark.suite(backends=["sqlite", "postgres"], topologies=["embedded", "split"])
@@ -93,7 +94,7 @@ def _methods() -> set[str]:
 
 @pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
 async def test_every_call_of_the_client(call: Both, tmp_path: Path) -> None:
-    for part in (_config, _sessions, _runs, _checkpoints, _store, _artifacts):
+    for part in (_config, _sessions, _runs, _later_tasks, _checkpoints, _store, _artifacts):
         await part(call, tmp_path)
     assert _methods() - call.called == set()
 
@@ -125,6 +126,12 @@ async def _config(call: Both, tmp_path: Path) -> None:
     applied = await call("config.apply_set", files)
     assert [one.entity.name for one in applied.changes] == ["filed"]
     assert [one.path for one in applied.problems] == ["agents/bad.yaml"]
+    exported = await call("config.export_set", types=["agent"], page_size=1)
+    assert sorted(one.path for one in exported) == ["agents/echo.yaml", "agents/filed.md"]
+    found = await call("config.resolve_many", [("agent", "filed"), ("tool", "nowhere")])
+    assert [one and one.name for one in found] == ["filed", None]
+    kept = await call("config.apply_set", {}, dry_run=True, keep_missing=True, with_fields=True)
+    assert [set_pb2.SetAction.Name(one.action) for one in kept.changes] == ["SET_ACTION_KEPT"]
     with pytest.raises(errors.FileManaged):
         await call("config.delete", "agent", "filed")
     only = watch_pb2.WatchFilter(filter_id="f", types=[entity_pb2.ENTITY_TYPE_AGENT], names=["echo"])
@@ -216,6 +223,19 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     states = [task_pb2.TASK_STATE_CANCELED]
     assert [one.task_id for one in await call("tasks.list", states=states, page_size=1)] == [task.task_id]
     await _events(call, task, canceled.receipt.cursor)
+
+
+async def _later_tasks(call: Both, tmp_path: Path) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    made = {"session_id": "for later", "create_missing": True, "agent_name": "echo"}
+    task = (await call("tasks.submit", "later", not_before=later, **made)).task
+    assert not task.HasField("run_id")
+    with pytest.raises(errors.TaskNotTerminal):
+        await call("tasks.retry", task.task_id)
+    assert await call("tasks.cancel_many", session_id="for later", states=[task_pb2.TASK_STATE_WORKING]) == 0
+    assert await call("tasks.cancel_many", session_id="for later", reason="enough") == 1
+    retried = (await call("tasks.retry", task.task_id, keep_manifest=True, not_before=later)).task
+    assert (retried.retry_of, retried.session_id) == (task.task_id, "for later")
 
 
 async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:

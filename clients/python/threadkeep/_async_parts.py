@@ -97,6 +97,8 @@ class Tasks(Part):
     get = _unary(tasks.get)
     list = _pages(tasks.list)
     cancel = _unary(tasks.cancel)
+    cancel_many = _unary(tasks.cancel_many)
+    retry = _unary(tasks.retry)
 
     async def wait(self, task_id: str, *, timeout: float = tasks.DEFAULT_WAIT) -> task_pb2.Task:
         """Waits up to `timeout` seconds until the task is final, or needs input or credentials. Raises TaskNotFound,
@@ -236,12 +238,14 @@ class Config(Part):
     list = _pages(config.list)
     delete = _unary(config.delete)
     resolve = _unary(config.resolve)
+    resolve_many = _unary(config.resolve_many)
     explain = _unary(config.explain)
     resolve_manifest = _unary(config.resolve_manifest)
     list_revisions = _pages(config.list_revisions)
     diff_revisions = _unary(config.diff_revisions)
     rollback = _unary(config.rollback)
     apply_set = _unary(config.apply_set)
+    export_set = _pages(config.export_set)
     watch = _feed(config.watch)
 
 

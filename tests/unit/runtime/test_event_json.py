@@ -72,6 +72,8 @@ FULL_TASK = BARE_TASK | {
     "metadata": {"k": "v", "empty": ""},
     "crash_count": 3,
     "open_ticket_ids": ("x", "y"),
+    "not_before": T1,
+    "retry_of": "before",
     "cancel_request_time": T2,
     "cancel_reason": "why",
     "result": Payload("application/octet-stream", b"\x00\xff", {"encryption": "aes"}),

@@ -107,6 +107,12 @@ class SubmitTask(Command):
     """How many tasks of the session may be enqueued."""
     names_task: bool = False
     """True if the caller chose task_id."""
+    if_missing: SessionDraft | None = None
+    """The session to create if it does not exist; None: it is refused."""
+    not_before: datetime | None = None
+    """No run opens earlier; None or past: at once."""
+    retry_of: str | None = None
+    """The task whose work is submitted once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +123,33 @@ class CancelTask(Command):
     task_id: str
     reason: str
     grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which of the tasks that have not ended are meant."""
+
+    states: tuple[str, ...] = ()
+    """Empty: all."""
+    agent_name: str | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTasks(Command):
+    """The wish that those of a session's tasks end that a filter selects."""
+
+    kind = "cancel_tasks"
+    selection: TaskFilter
+    reason: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDueTask(Command):
+    """A task has become due in a session that has no open run."""
+
+    kind = "open_due_task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,9 @@ class View:
     open_tickets: tuple[Ticket, ...] = ()
     """Oldest first."""
     next_task: Task | None = None
-    """The enqueued task whose turn comes when the open run ends; None if none is enqueued."""
+    """The waiting task whose turn comes when the session has no open run; None if none waits that is due."""
+    selected: tuple[Task, ...] = ()
+    """The tasks that a command selects by their properties, oldest first; `next_task` is none of them."""
     named_run: Run | None = None
     """The run that the command names, open or not; None if this thread has none of that id."""
     named_task: Task | None = None

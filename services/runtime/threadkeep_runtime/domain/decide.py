@@ -22,6 +22,7 @@ from threadkeep_runtime.domain.thread_commit import (
     remove_checkpoints,
 )
 from threadkeep_runtime.domain.tickets import pass_deadline, resolve_ticket
+from threadkeep_runtime.domain.waiting import cancel_tasks, open_due_task
 
 _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision]] = {
     commands.CreateSession: create_session,
@@ -29,6 +30,8 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.DeleteSession: delete_session,
     commands.SubmitTask: submit_task,
     commands.CancelTask: cancel_task,
+    commands.CancelTasks: cancel_tasks,
+    commands.OpenDueTask: open_due_task,
     commands.ResolveTicket: resolve_ticket,
     commands.CommitThread: commit_thread,
     commands.DeleteCheckpoints: delete_checkpoints,

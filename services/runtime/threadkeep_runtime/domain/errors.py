@@ -95,6 +95,13 @@ class TaskTerminal(FailedPrecondition):
     default_message = "The task has ended."
 
 
+class TaskNotTerminal(FailedPrecondition):
+    """The task has not ended (R6)."""
+
+    reason = "TASK_NOT_TERMINAL"
+    default_message = "The task has not ended; wait for it, or cancel it."
+
+
 class TicketNotOpen(FailedPrecondition):
     """The ticket is not open (R10)."""
 

@@ -161,8 +161,12 @@ class Task:
     priority: int
     metadata: Mapping[str, str]
     retry: RetryPolicy
+    not_before: datetime | None = None
+    """No run of it opens earlier."""
+    retry_of: str | None = None
+    """The task that it retries."""
     run_id: str | None
-    """Its latest run; None while it is enqueued."""
+    """Its latest run; None while it is enqueued, or not yet due."""
     attempt: int = 0
     """How many runs it had."""
     crash_count: int = 0

@@ -61,6 +61,8 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         priority=task.priority,
         metadata=task.metadata,
         retry_policy=_retry_to_proto(task.retry),
+        not_before=task.not_before,  # type: ignore[arg-type]
+        retry_of=task.retry_of,
         attempt=task.attempt,
         run_id=task.run_id,
         crash_count=task.crash_count,

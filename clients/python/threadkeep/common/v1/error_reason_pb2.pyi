@@ -76,6 +76,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the session's messages come from its checkpoints; its commits carry none."""
     ERROR_REASON_STAGED_VALUE_INCOMPLETE: _ErrorReason.ValueType  # 55
     """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
+    ERROR_REASON_TASK_NOT_TERMINAL: _ErrorReason.ValueType  # 57
+    """FAILED_PRECONDITION: the task has not ended."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 61
@@ -188,6 +190,8 @@ ERROR_REASON_MESSAGE_SOURCE_MIXED: ErrorReason.ValueType  # 50
 """FAILED_PRECONDITION: the session's messages come from its checkpoints; its commits carry none."""
 ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
+ERROR_REASON_TASK_NOT_TERMINAL: ErrorReason.ValueType  # 57
+"""FAILED_PRECONDITION: the task has not ended."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 61
