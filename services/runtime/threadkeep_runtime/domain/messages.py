@@ -117,7 +117,7 @@ class Counters(NamedTuple):
     """A thread's counters of messages."""
 
     position: int
-    count: int
+    total: int
     changes: int
     """Since the live places were written down."""
 
@@ -142,7 +142,7 @@ def change_messages(
     now: datetime,
 ) -> tuple[MessageChanges, Counters]:
     """What the changes write, and the counters after them. Raises IdTaken, MessageNotFound, FieldInvalid."""
-    position, count = counters.position, counters.count
+    position, count = counters.position, counters.total
     named: set[str] = set()
     calls: dict[str, None] = {}
     rows: list[MessageRow] = []

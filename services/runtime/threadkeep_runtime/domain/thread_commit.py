@@ -205,7 +205,7 @@ def _write_messages(view: View, commit: CommitDraft, command: CommitThread) -> N
         now=view.now,
     )
     commit.set_thread(
-        message_position=counters.position, message_count=counters.count, message_changes=counters.changes
+        message_position=counters.position, message_count=counters.total, message_changes=counters.changes
     )
     for change in command.messages:
         payload = {"message_id": change.message_id} if change.kind == "remove" else {"message": change.shown}
