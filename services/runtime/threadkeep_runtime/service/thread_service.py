@@ -20,6 +20,7 @@ from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import CHUNK, answer, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
 from threadkeep_runtime.service.message_convert import changes_of
+from threadkeep_runtime.service.outbox_convert import drafts_of
 from threadkeep_runtime.service.render import lease_expire_time_of, run_to_proto
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.state_convert import commands_of, declaration_to_proto, declarations_of
@@ -30,7 +31,7 @@ from threadkeep_runtime.store.thread_views import find_moment, list_commits
 
 pb = thread_service_pb2
 
-_FACTS = ("events", "checkpoint_ops", "messages", "state")
+_FACTS = ("events", "checkpoint_ops", "messages", "state", "outbox")
 
 
 class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
@@ -54,6 +55,8 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             "events": parse.events_of(commit.events, new_id, self.rooms.limits, "commit.events"),
             "jitter": random.random(),
             "messages": changes_of(commit.messages, new_id, self.rooms.limits, "commit.messages"),
+            "outbox": drafts_of(commit.outbox, new_id, self.rooms.limits, self.rooms.webhooks, "commit.outbox"),
+            "max_pending_deliveries": self.rooms.limits["max_pending_deliveries"],
             "ops": ops,
         }
 
@@ -63,6 +66,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
                 receipt=self.rooms.receipts.render(applied),
                 ticket_ids=[ticket.ticket_id for ticket in decision.opened_tickets],
                 message_ids=() if decision.messages is None else decision.messages.appended_ids,
+                outbox_message_ids=decision.outbox_ids,
             )
             if lease is not None and decision.run is not None:
                 response.run.CopyFrom(run_to_proto(decision.run, lease_expire_time_of(applied)))

@@ -6,7 +6,7 @@ from alembic import op
 from threadkeep_chassis.database import Bytes, Key, UtcTimestamp
 
 revision = "0011"
-down_revision = "0008"
+down_revision = "0010"
 
 
 def upgrade() -> None:
