@@ -26,7 +26,13 @@ class Suite:
     """Four services and channels to them."""
 
     def __init__(
-        self, databases: Databases, backend: str, topology: str, settings: ServiceSettings, services: Sequence[str]
+        self,
+        databases: Databases,
+        backend: str,
+        topology: str,
+        settings: ServiceSettings,
+        services: Sequence[str],
+        clock: Any = None,
     ) -> None:
         assert topology in TOPOLOGIES, topology
         self.backend = backend
@@ -38,6 +44,8 @@ class Suite:
         """Where each service listens."""
         self._databases = databases
         self._settings = settings
+        self.clock = clock
+        """The runtime's clock; None: the system's, or the database's."""
         self.hosts: dict[str, Any] = {}
         """The running host of each service; all the same one when embedded."""
         self._hosts: list[Any] = []
@@ -51,12 +59,13 @@ class Suite:
         topology: str,
         settings: ServiceSettings | None = None,
         services: Sequence[str] = SERVICES,
+        clock: Any = None,
     ) -> "Suite":
         """Prepares databases and starts the services.
 
         `settings` are more settings by service: `{"runtime": {"lease_ttl_seconds": 1}}`.
         """
-        suite = cls(databases, backend, topology, settings or {}, services)
+        suite = cls(databases, backend, topology, settings or {}, services, clock)
         await suite._prepare_databases()
         try:
             await suite.resume()
@@ -149,13 +158,8 @@ class Suite:
             self.hosts[service] = host
 
     def _build(self, service: str) -> Any:
-        build = importlib.import_module(f"threadkeep_{service}.server").build
-        hint = get_type_hints(build)["settings"]
-        kind = next(one for one in (*get_args(hint), hint) if isinstance(one, type) and one is not type(None))
-        more = dict(self._settings.get(service, {}))
-        unknown = set(more) - set(kind.model_fields)
-        assert not unknown, f"{service} has no settings named {sorted(unknown)}"
-        return build(kind(database_url=self.urls[service], **more))
+        injected = {"clock": self.clock} if self.clock is not None and service == "runtime" else {}
+        return build_service(service, self.urls[service], self._settings.get(service, {}), **injected)
 
     async def _prepare_databases(self) -> None:
         if self.backend == "postgres":
@@ -172,6 +176,16 @@ class Suite:
     async def _migrate_all(self, url: str) -> None:
         for service in self.services:
             await migrate_one(url, service)
+
+
+def build_service(service: str, url: str, more: Mapping[str, Any] | None = None, **injected: Any) -> Any:
+    """What hosts one service on the database at `url`, with more settings by name."""
+    build = importlib.import_module(f"threadkeep_{service}.server").build
+    hint = get_type_hints(build)["settings"]
+    kind = next(one for one in (*get_args(hint), hint) if isinstance(one, type) and one is not type(None))
+    unknown = set(more or {}) - set(kind.model_fields)
+    assert not unknown, f"{service} has no settings named {sorted(unknown)}"
+    return build(kind(database_url=url, **(more or {})), **injected)
 
 
 async def migrate_one(url: str, service: str) -> None:
