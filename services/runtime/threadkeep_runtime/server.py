@@ -30,7 +30,7 @@ from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
-from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.recovery import Recovery
@@ -132,7 +132,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         closing.append(feeds.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer)
+        places = QueuePlaces(database, limits["max_queued_tasks"], settings.queue_limits)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
         for servicer in (checkpoints, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms

@@ -17,6 +17,7 @@ LIMITS = (
     Limit("max_store_ranked_items", 10_000, "Ask for fewer of the nearest items."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
     Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
+    Limit("max_queued_tasks", 250_000, "Per scope and queue. Let workers catch up, or cancel tasks."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )
 
@@ -26,6 +27,11 @@ class RuntimeSettings(ServerSettings):
 
     lease_ttl_seconds: float = Field(
         30.0, ge=1, le=3600, description="Lease without a heartbeat, if none is asked for."
+    )
+    queue_limits: dict[str, int] = Field(
+        default_factory=dict,
+        description="How many of a scope's tasks may wait for their first worker, by queue. The others: the limit "
+        "max_queued_tasks.",
     )
     cancel_grace_seconds: float = Field(
         30.0,

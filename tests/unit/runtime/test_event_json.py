@@ -9,7 +9,7 @@ from google.protobuf import json_format
 
 from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2, ticket_pb2
 from threadkeep_runtime.domain.event_json import json_payload, run_json, session_json, task_json, ticket_json
-from threadkeep_runtime.domain.values import Actor, Answer, Failure, Payload, RetryPolicy, Run, Task, Thread, Ticket
+from threadkeep_runtime.domain.values import Actor, Answer, Failure, Payload, RetryPolicy, Run, Task, Thread, Ticket, Timeouts
 from threadkeep_runtime.service.render import run_to_proto, session_to_proto, task_to_proto, ticket_to_proto
 
 T0 = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -74,6 +74,8 @@ FULL_TASK = BARE_TASK | {
     "open_ticket_ids": ("x", "y"),
     "not_before": T1,
     "retry_of": "before",
+    "timeouts": Timeouts(90.5, 30.0, None),
+    "deadline": T2,
     "cancel_request_time": T2,
     "cancel_reason": "why",
     "result": Payload("application/octet-stream", b"\x00\xff", {"encryption": "aes"}),

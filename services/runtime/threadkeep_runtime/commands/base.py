@@ -11,6 +11,7 @@ from threadkeep_chassis.errors import RequestIdReused
 from threadkeep_chassis.scope import Grant, Scope
 from threadkeep_chassis.scope import Trace as CallTrace
 from threadkeep_chassis.signals import Signals
+from threadkeep_runtime.commands.queue_places import QueuePlaces
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.values import Actor, Answer, Ticket, Trace, thread_key_of
 from threadkeep_runtime.peers import ConfigPeer
@@ -38,13 +39,20 @@ class UseCases:
     """The tools that use cases work with."""
 
     def __init__(
-        self, database: Database, pipeline: Pipeline, config: ConfigPeer, signals: Signals, check_answer: AnswerCheck
+        self,
+        database: Database,
+        pipeline: Pipeline,
+        config: ConfigPeer,
+        signals: Signals,
+        check_answer: AnswerCheck,
+        places: QueuePlaces,
     ) -> None:
         self.database = database
         self.pipeline = pipeline
         self.config = config
         self.signals = signals
         self.check_answer = check_answer
+        self.places = places
 
     async def submit(self, origin: Origin, command: Command, render: Render) -> Outcome:
         """Hands a command to the pipeline. Raises what `decide` raises."""

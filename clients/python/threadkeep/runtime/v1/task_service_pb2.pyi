@@ -64,6 +64,7 @@ class SubmitTaskRequest(_message.Message):
     MULTITASK_STRATEGY_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_FIELD_NUMBER: _builtins.int
     IF_SESSION_MISSING_FIELD_NUMBER: _builtins.int
+    TIMEOUTS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
     session_id: _builtins.str
@@ -107,6 +108,10 @@ class SubmitTaskRequest(_message.Message):
         past: at once.
         """
 
+    @_builtins.property
+    def timeouts(self) -> _task_pb2.TaskTimeouts:
+        """How long the task may take."""
+
     def __init__(
         self,
         *,
@@ -124,10 +129,11 @@ class SubmitTaskRequest(_message.Message):
         multitask_strategy: _task_pb2.MultitaskStrategy.ValueType = ...,
         not_before: _timestamp_pb2.Timestamp | None = ...,
         if_session_missing: _task_pb2.IfSessionMissing.ValueType = ...,
+        timeouts: _task_pb2.TaskTimeouts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "not_before", b"not_before", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "not_before", b"not_before", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "timeouts", b"timeouts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "timeouts", b"timeouts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
     _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
