@@ -18,10 +18,8 @@ from tests.support.suite import Suite
 pytestmark = pytest.mark.suite(backends=["sqlite"], topologies=["split"])
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
 USAGE, NOT_FOUND, WAIT_TIMEOUT, CONFLICT, UNAVAILABLE, FORBIDDEN, ENDED_BADLY, INPUT_REQUIRED = range(2, 10)
-
-# Where our sources lie if it is not where they are installed from.
-_SOURCES = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
 
 
 class Shell:
@@ -41,7 +39,7 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=self.folder,
-            env={"PATH": str(BIN), "COLUMNS": "300", **_SOURCES, **self.env, **(env or {})},
+            env={"PATH": str(BIN), "COLUMNS": "300", **SOURCES, **self.env, **(env or {})},
         )
         output, errors = await asyncio.wait_for(child.communicate(stdin), 120)
         assert "Traceback" not in errors.decode(), errors.decode()
@@ -150,9 +148,10 @@ async def test_config_is_put_explained_rolled_back_hidden_and_watched(shell: She
     second = await shell.json("config", "put", "provider", "p", "-f", "q.yaml")
     changes = await shell.json("config", "diff", "provider", "p", str(first["revision"]))
     assert "provider.model" in {change["path"] for change in changes}
+    await shell.json("config", "put", "provider", "p", "-f", "p.json", "--only", "model")
     back = await shell.json("config", "rollback", "provider", "p", str(first["revision"]))
     assert back["digest"] == first["digest"]
-    assert len(await shell.json("config", "history", "provider", "p")) == 3
+    assert len(await shell.json("config", "history", "provider", "p")) == 4
     explained = await shell.json("config", "explain", "provider", "p")
     assert [one["winner"] for one in explained["candidates"]] == [True]
     code, error = await shell.fails("config", "put", "provider", "p", "-f", "q.yaml", "--expected-revision", "0")
@@ -199,6 +198,9 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
 
 
 async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
+    await shell.json("sessions", "create", "--id", "gone", "--artifacts", "keep")
+    assert (await shell.json("sessions", "delete", "gone", "--artifacts", "delete"))["commit_sequence"] == 2
+    assert (await shell.fails("sessions", "get", "gone"))[0] == NOT_FOUND
     command = ("sessions", "create", "--title", "once", "--request-id", "r-1")
     assert await shell.json(*command) == await shell.json(*command)
     code, error = await shell.fails("sessions", "create", "--title", "other", "--request-id", "r-1")
@@ -255,3 +257,19 @@ async def test_tables_are_for_people(shell: Shell) -> None:
     assert "max_artifact_bytes" in info
     help_text = (await shell.run("--help"))[1]
     assert "Exit codes" in help_text
+
+
+@pytest.mark.rule("R11", "R12")
+async def test_a_thread_and_its_state_keys_are_shown(shell: Shell) -> None:
+    declared = await shell.json("state", "declare", "plan", "--merge", "disjoint", "--schema", '{"type": "string"}')
+    assert declared["declaration"]["merge"] == "STATE_MERGE_DISJOINT"
+    code, output, _ = await shell.run("state", "list")
+    assert (code, output.splitlines()[1].split()[:3]) == (0, ["plan", "thread", "disjoint"])
+    await shell.json("sessions", "create", "--id", "s-1")
+    view = await shell.json("thread", "view", "s-1")
+    assert (view["commit_sequence"], view["state"], view["tickets"]) == (1, [], [])
+    await shell.json("sessions", "update", "s-1", "--title", "later")
+    assert (await shell.json("thread", "view", "s-1", "--at", "1"))["commit_sequence"] == 1
+    kinds = [one["kind"] for one in await shell.json("thread", "commits", "s-1")]
+    assert kinds == ["update_session", "create_session"]
+    assert (await shell.fails("thread", "view", "s-2"))[0] == NOT_FOUND

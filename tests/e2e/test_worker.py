@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from tests.support.waiting import eventually
 from threadkeep import errors
 from threadkeep.config.v1 import entity_pb2
+from threadkeep.langgraph import ThreadkeepSaver
 from threadkeep.runtime.v1 import event_pb2, run_pb2, task_pb2, ticket_pb2
 from threadkeep.worker import ExecutionSettings
 
@@ -135,6 +136,19 @@ async def test_cancelling_ends_a_run_at_work(site: Any, agent: str) -> None:
     await site.completed(again)
 
 
+@pytest.mark.rule("R24", "R3")
+async def test_a_run_that_takes_too_long_is_stopped_and_commits_nothing_more(site: Any) -> None:
+    site.folder.hold("b")
+    site.worker()
+    task = await site.submit("steps", attempt_timeout=2.0, max_attempts=1)
+    ended = await site.ended(task)
+    assert (ended.state, ended.failure.code) == (task_pb2.TASK_STATE_FAILED, "attempt_timeout")
+    assert (await site.client.runs.get(task.run_id)).cause == run_pb2.RUN_END_CAUSE_TIMED_OUT
+    site.folder.hold()
+    again = await site.submit("says_interrupt", session_id=task.session_id)
+    await site.completed(again)
+
+
 @pytest.mark.rule("R7")
 @pytest.mark.parametrize(
     ("agent", "code"),
@@ -170,6 +184,34 @@ async def test_a_write_that_the_server_refuses_fails_the_run_by_its_reason(site:
     failed = await site.ended(await site.submit("grow"))
     assert failed.state == task_pb2.TASK_STATE_FAILED
     assert "limit" in failed.failure.code or "resource" in failed.failure.code.lower(), failed.failure
+
+
+@pytest.mark.rule("R1", "R20")
+@pytest.mark.case("B92")
+async def test_a_state_larger_than_a_message_is_one_commit_all_the_same(site: Any) -> None:
+    def grow(build: Any) -> Any:
+        from langgraph.graph import START, StateGraph
+
+        from tests.support.worker_graphs import Log
+
+        # Bytes are no JSON: the result goes without them.
+        big = lambda state: {"log": [bytes(18 * 1024 * 1024)]}  # noqa: E731
+        after = lambda state: {"log": [len(state["log"][0])]}  # noqa: E731
+        return StateGraph(Log).add_node("big", big).add_node("after", after).add_edge(START, "big").add_edge(
+            "big", "after"
+        )  # fmt: skip
+
+    await site.agent("grow")
+    site.worker(graphs={"grow": grow})
+    task = await site.submit("grow")
+    assert await site.completed(task) == {}
+    saver = ThreadkeepSaver(site.client)
+    head = await saver.aget_tuple({"configurable": {"thread_id": task.session_id}})
+    assert head is not None
+    assert head.checkpoint["channel_values"]["log"] == [bytes(18 * 1024 * 1024), 18 * 1024 * 1024]
+    events = [one async for one in site.client.events.list(session_id=task.session_id)]
+    saved = [one for one in events if one.type == "threadkeep.checkpoint.saved"]
+    assert len({one.commit_sequence for one in saved}) == len(saved)
 
 
 SCRIPT = [

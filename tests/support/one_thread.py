@@ -39,6 +39,7 @@ class OneThread:
     def __init__(self) -> None:
         self.now = START
         self.thread: Thread | None = None
+        self.is_deleted = False
         self.tasks: dict[str, Task] = {}
         self.runs: dict[str, Run] = {}
         self.tickets: dict[str, Ticket] = {}
@@ -163,6 +164,8 @@ class OneThread:
         thread = self.thread
         selected = self.selected(command) if isinstance(command, commands.CancelTasks) else ()
         waiting = [task for task in self.due if task not in selected]
+        if self.is_deleted:
+            return View(now=self.now, partition=0, is_deleted=True)
         return View(
             now=self.now,
             partition=0,
@@ -204,6 +207,7 @@ class OneThread:
         if thread is None:
             return
         before = self.thread
+        assert not self.is_deleted, "R19: a deleted thread never changes again"
         # R2: dense sequences.
         assert thread.commit_sequence == (before.commit_sequence if before else 0) + 1
         assert thread.event_sequence == len(self.events) + len(decision.events)
@@ -233,6 +237,13 @@ class OneThread:
                 if isinstance(op, CheckpointPut):
                     self.checkpoints.setdefault((op.checkpoint_ns, op.checkpoint_id), thread.commit_sequence)
         self._check_state()
+        if decision.deletes_thread:
+            # R19: nothing is at work in it, and the last event says so.
+            assert self.open_run is None
+            assert self.lease is None
+            assert not self.open_tickets
+            assert self.types[-1] == "session.deleted"
+            self.is_deleted = True
 
     def _apply_lease(self, decision: Decision) -> None:
         assert decision.lease_before == self.lease
@@ -276,7 +287,8 @@ class OneThread:
         assert bool(waits) == (run is not None and run.state == "AWAITING")
         # R5, R7: whoever has no run waits behind an open run, or for a time that had not come when it was submitted.
         assert self.thread.enqueued_count == len(self.enqueued)
-        assert run is not None or all(task.not_before is not None for task in self.enqueued)
+        is_deleted = self.types[-1:] == ["session.deleted"]
+        assert run is not None or is_deleted or all(task.not_before is not None for task in self.enqueued)
         for its in self.runs.values():
             not_before = self.tasks[its.task_id].not_before
             assert not_before is None or its.create_time >= not_before, "R24: no run opens before its task is due"

@@ -31,6 +31,26 @@ from threadkeep._errors import (
 from threadkeep._errors import (
     Unimplemented as Unimplemented,
 )
+from threadkeep._refusals import (
+    AgentUnresolved,
+    CheckpointDeleted,
+    CheckpointIdOrder,
+    CursorInvalid,
+    FieldInvalid,
+    FileManaged,
+    LeaseRequired,
+    PageTokenInvalid,
+    SessionBusy,
+    StagedValueIncomplete,
+    StateConflict,
+    StateKeyPinned,
+    StateKeyUndeclared,
+    TaskNotTerminal,
+    TaskTerminal,
+    TicketAnswerInvalid,
+    TicketNotOpen,
+    UploadMismatch,
+)
 
 
 class SessionNotFound(NotFound):
@@ -67,6 +87,12 @@ class ArtifactNotFound(NotFound):
     """No such artifact, or no such version of it, in the caller's scope."""
 
     reason = "ARTIFACT_NOT_FOUND"
+
+
+class CheckpointValueNotFound(NotFound):
+    """No such value of a checkpoint in the caller's scope, or it was deleted meanwhile."""
+
+    reason = "CHECKPOINT_VALUE_NOT_FOUND"
 
 
 class MessageNotFound(NotFound):
@@ -121,90 +147,6 @@ class Contention(Aborted):
     reason = "CONTENTION"
 
 
-class TaskTerminal(FailedPrecondition):
-    """The task has ended."""
-
-    reason = "TASK_TERMINAL"
-
-
-class TaskNotTerminal(FailedPrecondition):
-    """The task has not ended."""
-
-    reason = "TASK_NOT_TERMINAL"
-
-
-class TicketNotOpen(FailedPrecondition):
-    """The ticket is not open."""
-
-    reason = "TICKET_NOT_OPEN"
-
-
-class LeaseRequired(FailedPrecondition):
-    """A run of the thread is leased, and the call carried no lease of it."""
-
-    reason = "LEASE_REQUIRED"
-
-
-class SessionBusy(FailedPrecondition):
-    """The session has an open run or an open ticket."""
-
-    reason = "SESSION_BUSY"
-
-
-class FileManaged(FailedPrecondition):
-    """The entity comes from a file; change the file."""
-
-    reason = "FILE_MANAGED"
-
-
-class AgentUnresolved(FailedPrecondition):
-    """No Agent entity of that name resolves in the caller's scope, or what it names does not."""
-
-    reason = "AGENT_UNRESOLVED"
-
-
-class CheckpointDeleted(FailedPrecondition):
-    """The checkpoint was deleted; it does not come back."""
-
-    reason = "CHECKPOINT_DELETED"
-
-
-class UploadMismatch(FailedPrecondition):
-    """The upload's bytes do not have the size or digest that was announced."""
-
-    reason = "UPLOAD_MISMATCH"
-
-
-class FieldInvalid(InvalidArgument):
-    """A field breaks a rule; `violations` name it."""
-
-    reason = "FIELD_INVALID"
-
-
-class PageTokenInvalid(InvalidArgument):
-    """The page token was edited, or belongs to another query or scope."""
-
-    reason = "PAGE_TOKEN_INVALID"
-
-
-class CursorInvalid(InvalidArgument):
-    """The cursor was edited, or belongs to another kind of feed."""
-
-    reason = "CURSOR_INVALID"
-
-
-class TicketAnswerInvalid(InvalidArgument):
-    """The ticket's answer does not match its schema or its allowed decisions."""
-
-    reason = "TICKET_ANSWER_INVALID"
-
-
-class CheckpointIdOrder(InvalidArgument):
-    """A new checkpoint's id does not sort above the greatest of its namespace."""
-
-    reason = "CHECKPOINT_ID_ORDER"
-
-
 class CursorExpired(OutOfRange):
     """The cursor is older than what is kept; `resume_cursor` is the oldest."""
 
@@ -227,6 +169,17 @@ class OffsetOutOfRange(OutOfRange):
     """The offset lies beyond the content's end."""
 
     reason = "OFFSET_OUT_OF_RANGE"
+
+
+class CommitCompacted(OutOfRange):
+    """The thread as of that commit is no longer kept."""
+
+    reason = "COMMIT_COMPACTED"
+
+    @property
+    def oldest_commit(self) -> int | None:
+        """The oldest commit that is kept."""
+        return self._number("oldest_commit")
 
 
 class FreshnessTimeout(DeadlineExceeded):
@@ -275,6 +228,12 @@ class PeerUnavailable(Unavailable):
     """Another threadkeep service that the call needs is out of reach."""
 
     reason = "PEER_UNAVAILABLE"
+
+
+class ContentStoreUnavailable(Unavailable):
+    """Where artifact content lies is out of reach, or full."""
+
+    reason = "CONTENT_STORE_UNAVAILABLE"
 
 
 class CorruptContent(DataLoss):
@@ -326,6 +285,8 @@ __all__ = [
     "ArtifactNotFound",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CheckpointValueNotFound",
+    "CommitCompacted",
     "CommitUnknown",
     "Contention",
     "CorruptContent",
@@ -366,6 +327,10 @@ __all__ = [
     "SessionNotFound",
     "ShuttingDown",
     "SlowConsumer",
+    "StagedValueIncomplete",
+    "StateConflict",
+    "StateKeyPinned",
+    "StateKeyUndeclared",
     "TaskNotFound",
     "TaskNotTerminal",
     "TaskTerminal",

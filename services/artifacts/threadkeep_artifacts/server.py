@@ -6,11 +6,11 @@ import grpc
 from pydantic import Field
 
 from threadkeep.artifacts.v1 import artifact_service_pb2_grpc
-from threadkeep_artifacts.blobs.database import DatabaseBlobs
 from threadkeep_artifacts.commands.artifacts import Artifacts
 from threadkeep_artifacts.commands.downloads import Downloads
 from threadkeep_artifacts.commands.sweeping import Sweep
-from threadkeep_artifacts.commands.uploads import CHUNK_BYTES, Uploads
+from threadkeep_artifacts.commands.uploads import Uploads
+from threadkeep_artifacts.content_settings import ContentSettings, content_store
 from threadkeep_artifacts.loops.sweep import add_loops
 from threadkeep_artifacts.service.artifact_service import ArtifactService, Rooms
 from threadkeep_chassis.clock import Clock, SystemClock
@@ -21,17 +21,16 @@ from threadkeep_chassis.loops import Loops
 from threadkeep_chassis.meta import load_token_secret
 from threadkeep_chassis.migrations import MigrationSet, prepare
 from threadkeep_chassis.paging import Pager
-from threadkeep_chassis.settings import ServerSettings
 
 MIGRATIONS = MigrationSet("artifacts", "threadkeep_artifacts")
 
 LIMITS = (
-    Limit("max_chunk_bytes", CHUNK_BYTES, "Send the content in smaller chunks."),
+    Limit("max_chunk_bytes", 1024 * 1024, "Send the content in smaller chunks."),
     Limit("max_artifact_bytes", 64 * 1024**3, "Split the content over several artifacts."),
 )
 
 
-class ArtifactsSettings(ServerSettings):
+class ArtifactsSettings(ContentSettings):
     """What the artifacts service can be told. Durations in seconds."""
 
     artifacts_upload_ttl_seconds: float = Field(600.0, gt=0, description="Silence after which an upload is given up.")
@@ -60,7 +59,8 @@ def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service
         opened.append(database)
         await prepare(database, MIGRATIONS)
         pager = Pager(await load_token_secret(database))
-        blobs = DatabaseBlobs(database)
+        blobs = content_store(settings, database)
+        await blobs.start()
         uploads = Uploads(database, blobs, limits, time, upload_ttl_seconds=settings.artifacts_upload_ttl_seconds)
         servicer.rooms = Rooms(database, pager, uploads, Downloads(database, blobs), Artifacts(database))
         sweep = Sweep(
@@ -92,5 +92,5 @@ def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service
         stop=stop,
         backend=url.backend,
         limits=limits,
-        capabilities=["artifacts.content.database"],
+        capabilities=[f"artifacts.content.{settings.artifacts_content}"],
     )

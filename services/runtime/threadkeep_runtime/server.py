@@ -31,10 +31,11 @@ from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands, QueuePlaces
+from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.recovery import Recovery
-from threadkeep_runtime.loops.sweeping import sweep_items
+from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
 from threadkeep_runtime.service.answers import check_answer
@@ -44,6 +45,7 @@ from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
 from threadkeep_runtime.service.session_service import SessionServicer
+from threadkeep_runtime.service.state_convert import check_state
 from threadkeep_runtime.service.store_service import StoreServicer
 from threadkeep_runtime.service.task_service import TaskServicer
 from threadkeep_runtime.service.thread_service import ThreadServicer
@@ -133,7 +135,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
 
         pager = Pager(secret, max_size=limits["max_page_size"])
         places = QueuePlaces(database, limits["max_queued_tasks"], settings.queue_limits)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places)
+        sweeper = Sweeper(database, failpoints, settings.sweep_rows)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
         for servicer in (checkpoints, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
@@ -144,7 +147,10 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
+        loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
+        staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)
+        loops.every("staged_sweep", settings.staged_sweep_interval_seconds, lambda: sweep_chunks(database, staged_ttl))
         await loops.start()
 
     async def stop() -> None:

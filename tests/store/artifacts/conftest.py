@@ -1,6 +1,7 @@
 """The artifacts service without its server: database, blob store and use cases, with a clock that stands still."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -10,6 +11,8 @@ from tests.support.artifacts import header, trailer
 from threadkeep.artifacts.v1 import artifact_pb2
 from threadkeep.artifacts.v1 import artifact_service_pb2 as pb
 from threadkeep_artifacts.blobs.database import DatabaseBlobs
+from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.blobs.routed import RoutedBlobs
 from threadkeep_artifacts.commands.artifacts import Artifacts
 from threadkeep_artifacts.commands.downloads import Downloads
 from threadkeep_artifacts.commands.sweeping import Sweep
@@ -17,7 +20,7 @@ from threadkeep_artifacts.commands.uploads import Uploads
 from threadkeep_artifacts.domain.values import ContentClaim
 from threadkeep_artifacts.server import LIMITS, MIGRATIONS
 from threadkeep_artifacts.service.convert import claim_from_proto, intent_from_proto, version_to_proto
-from threadkeep_artifacts.tables import blob_chunks, blobs, staged_blobs
+from threadkeep_artifacts.tables import blob_chunks, blobs, staged_blobs, versions
 from threadkeep_chassis.clock import ManualClock
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.limits import Limits
@@ -36,7 +39,7 @@ class House:
 
     database: Database
     clock: ManualClock
-    blobs: DatabaseBlobs
+    store: RoutedBlobs
     uploads: Uploads
     downloads: Downloads
     artifacts: Artifacts
@@ -80,6 +83,23 @@ class House:
         """How many (blobs, staged blobs, chunks) there are."""
         return await self.count(blobs), await self.count(staged_blobs), await self.count(blob_chunks)
 
+    async def blob_id(self, artifact_id: str) -> str:
+        """Where the artifact's content lies."""
+        of = (versions.c.scope_key == blobs.c.scope_key, versions.c.sha256 == blobs.c.sha256)
+        async with self.database.read() as connection:
+            found: str = await connection.scalar(
+                sa.select(blobs.c.blob_id)
+                .select_from(versions.join(blobs, sa.and_(*of)))
+                .where(versions.c.artifact_id == artifact_id)
+            )
+            return found
+
+    async def sweep_all(self) -> None:
+        """Sweeps without any grace until there is nothing left to do."""
+        swept = None
+        while swept is None or swept.condemned_blobs or swept.removed_chunks:
+            swept = await self.eager_sweep.once()
+
 
 async def whole(content: bytes) -> Parts:
     """Sends the content in one chunk (at most 1 MiB each), then its claim."""
@@ -97,16 +117,21 @@ def _call(scope: str) -> Call:
     return Call("/threadkeep.artifacts.v1.ArtifactService/UploadVersion", named_scope=Scope({"tenant": scope}))
 
 
-@pytest.fixture
-async def house(database_url: str) -> AsyncIterator[House]:
-    """On every backend."""
+@asynccontextmanager
+async def make_house(
+    database_url: str,
+    stores: Callable[[Database], Mapping[str, BlobStore]] = lambda database: {"database": DatabaseBlobs(database)},
+    chosen: str = "database",
+) -> AsyncIterator[House]:
+    """A house whose content lies in the chosen store."""
     if database_url != "memory:":
         await migrate(database_url, MIGRATIONS)
     clock = ManualClock()
     database = await Database.open(database_url, "artifacts", clock=clock)
     try:
         await prepare(database, MIGRATIONS)
-        store = DatabaseBlobs(database)
+        store = RoutedBlobs(chosen, stores(database))
+        await store.start()
         yield House(
             database,
             clock,
@@ -119,3 +144,10 @@ async def house(database_url: str) -> AsyncIterator[House]:
         )
     finally:
         await database.close()
+
+
+@pytest.fixture
+async def house(database_url: str) -> AsyncIterator[House]:
+    """On every backend, with content in the database."""
+    async with make_house(database_url) as made:
+        yield made

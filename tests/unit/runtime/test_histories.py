@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.one_thread import OneThread, cancel_all, draft, event, open_due, put, time_out, time_out_attempt
-from threadkeep_chassis.errors import FieldInvalid, Internal, ThreadkeepError
+from threadkeep_chassis.errors import FieldInvalid, IdTaken, Internal, ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commands import Ended, Running
-from threadkeep_runtime.domain.errors import LeaseLost, NothingToRecover, SessionBusy
+from threadkeep_runtime.domain.errors import LeaseLost, NothingToRecover, SessionBusy, SessionNotFound
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
 from threadkeep_runtime.domain.values import Answer, Failure, LeaseRef, RetryPolicy, Timeouts
 
@@ -76,9 +76,13 @@ class Histories(RuleBasedStateMachine):
                 timeouts=Timeouts(*bounds),
             )
         )
-        if not_before is not None and not_before > self.thread.now:
+        is_early = not_before is not None and not_before > self.thread.now
+        if is_early:
             assert self.thread.open_run == before, "what is not due makes no session busy and ends nothing"
             assert isinstance(outcome, FieldInvalid) == (strategy in ("INTERRUPT", "ROLLBACK"))
+        if self.thread.is_deleted:
+            assert isinstance(outcome, SessionNotFound | FieldInvalid)
+        if is_early or self.thread.is_deleted:
             return
         if before is not None and strategy == "REJECT":
             assert isinstance(outcome, SessionBusy)
@@ -123,7 +127,7 @@ class Histories(RuleBasedStateMachine):
         outcome = self.attempt(
             lambda: self.thread.commit(lease, disposition, events=(event()._replace(event_id=self.name()),), ops=ops)
         )
-        assert isinstance(outcome, LeaseLost) == (not is_current)
+        assert isinstance(outcome, SessionNotFound if self.thread.is_deleted else LeaseLost) == (not is_current)
 
     @precondition(lambda self: self.leases)
     @rule(index=st.integers(0, 5))
@@ -145,7 +149,7 @@ class Histories(RuleBasedStateMachine):
     def cancel_many(self, grace: int, states: tuple[str, ...]) -> None:
         leased = self.thread.lease is not None and grace > 0
         self.attempt(lambda: cancel_all(self.thread, grace, states=states))
-        if not states:
+        if not states and not self.thread.is_deleted:
             left = [task for task in self.thread.tasks.values() if task.state not in TERMINAL_TASK_STATES]
             assert all(task.cancel_request_time is not None for task in left)
             assert len(left) <= int(leased or self.thread.lease is not None)
@@ -172,12 +176,12 @@ class Histories(RuleBasedStateMachine):
         self.thread.pass_time(seconds)
         self.time_outs()
         was_open, waited = self.thread.open_run, self.thread.due
-        opened = self.attempt(lambda: open_due(self.thread)) if self.thread.thread is not None else None
-        if self.thread.thread is not None and was_open is None and waited:
+        opened = self.attempt(lambda: open_due(self.thread))
+        if was_open is None and waited and not self.thread.is_deleted:
             run = self.thread.open_run
             assert run is not None
             assert run.task_id == waited[0].task_id
-        elif self.thread.thread is not None:
+        else:
             assert isinstance(opened, NothingToRecover)
         for lease in self.leases[-3:]:
             for kind in (commands.EndCanceled, commands.RecoverLease):
@@ -218,6 +222,24 @@ class Histories(RuleBasedStateMachine):
     def delete_checkpoints(self) -> None:
         self.attempt(lambda: self.thread.do(commands.DeleteCheckpoints(**self.thread.base())))
 
+    @precondition(lambda self: len(self.thread.commits) > 12)
+    @rule()
+    def delete(self) -> None:
+        """The end: whatever is asked afterwards, nothing is committed any more."""
+        outcome = self.attempt(lambda: self.thread.do(commands.DeleteSession(**self.thread.base())))
+        assert isinstance(outcome, SessionNotFound) or self.thread.is_deleted
+
+    @precondition(lambda self: self.thread.is_deleted)
+    @rule(create=st.booleans())
+    def come_back(self, create: bool) -> None:
+        """The id does not return, neither by a session nor by a task that makes one."""
+        outcome = self.attempt(
+            (lambda: self.thread.do(commands.CreateSession(**self.thread.base(), draft=commands.SessionDraft())))
+            if create
+            else (lambda: self.thread.submit(create=commands.SessionDraft()))
+        )
+        assert isinstance(outcome, IdTaken)
+
     @invariant()
     def commits_count_every_version(self) -> None:
         if self.thread.thread is not None:
@@ -227,6 +249,6 @@ class Histories(RuleBasedStateMachine):
 Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-@pytest.mark.rule("R2", "R3", "R4", "R5", "R7", "R8")
+@pytest.mark.rule("R2", "R3", "R4", "R5", "R7", "R8", "R19")
 class TestHistories(Histories.TestCase):
     """See Histories."""

@@ -7,11 +7,11 @@ queued; with `exit` it waits for the commit that ends the run, which sends whate
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
@@ -19,7 +19,7 @@ from threadkeep.client import AsyncClient, Client
 from threadkeep.errors import DeadlineExceeded, Unavailable
 from threadkeep.langgraph import codec
 from threadkeep.langgraph.commit_queue import CommitQueue, Committed, committed
-from threadkeep.langgraph.saver import SaverBase, get_call, list_filters
+from threadkeep.langgraph.reading import SaverBase, batched_run_ids, prune_strategy
 from threadkeep.langgraph.serde import AllowedType
 from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2
 
@@ -46,10 +46,9 @@ class RunSaver(SaverBase):
         serde: SerializerProtocol | None = None,
         allowed_types: Iterable[AllowedType] = (),
     ) -> None:
-        super().__init__(serde, allowed_types)
+        super().__init__(client, sync_client, serde, allowed_types)
         self.queue = queue
         self.durability = durability
-        self._async, self._sync = client, sync_client
 
     @property
     def asks(self) -> bool:
@@ -114,62 +113,52 @@ class RunSaver(SaverBase):
     def delete_thread(self, thread_id: str) -> None:
         """Deletes the thread's checkpoints and writes, under the run's lease."""
         self._check_session(str(thread_id))
-        self._wait_for_queue()
+        self._settle()
         self._sync.checkpoints.delete_thread(str(thread_id), lease=self.queue.lease)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Deletes the thread's checkpoints and writes, under the run's lease."""
         self._check_session(str(thread_id))
-        await self._await_queue()
+        await self._asettle()
         await self._async.checkpoints.delete_thread(str(thread_id), lease=self.queue.lease)
 
-    # --- reads: after what is queued, with what is kept
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prunes the thread under the run's lease; see `ThreadkeepSaver.prune`. ValueError for another thread."""
+        for thread_id, chosen in self._prunes(thread_ids, strategy):
+            self._settle()
+            self._sync.checkpoints.prune_thread(thread_id, chosen, lease=self.queue.lease)
 
-    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
-        self._wait_for_queue()
-        with self._reading():
-            response = self._sync.checkpoints._run(get_call(config))
-        return self._found(self._with_held(response))
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prunes the thread under the run's lease; see `ThreadkeepSaver.prune`. ValueError for another thread."""
+        for thread_id, chosen in self._prunes(thread_ids, strategy):
+            await self._asettle()
+            await self._async.checkpoints.prune_thread(thread_id, chosen, lease=self.queue.lease)
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
-        await self._await_queue()
-        with self._reading():
-            response = await self._async.checkpoints._run(get_call(config))
-        return self._found(self._with_held(response))
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies another thread's checkpoints into the run's thread, which holds none, under its lease. ValueError for
+        another target."""
+        target = self._check_session(str(target_thread_id))
+        self._settle()
+        self._sync.checkpoints.copy_thread(str(source_thread_id), target, lease=self.queue.lease)
 
-    def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
-        self._wait_for_queue()
-        wanted = list_filters(config, filter, before, limit)
-        if wanted is not None:
-            for stored in self._sync.checkpoints.list(**wanted):
-                self._overlay(stored)
-                yield self._listed(stored)
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies another thread's checkpoints into the run's thread, which holds none, under its lease. ValueError for
+        another target."""
+        target = self._check_session(str(target_thread_id))
+        await self._asettle()
+        await self._async.checkpoints.copy_thread(str(source_thread_id), target, lease=self.queue.lease)
 
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
-        await self._await_queue()
-        wanted = list_filters(config, filter, before, limit)
-        if wanted is not None:
-            async for stored in self._async.checkpoints.list(**wanted):
-                self._overlay(stored)
-                yield self._listed(stored)
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints of these runs (metadata `run_id`) in all threads, in the run's under its lease."""
+        self._settle()
+        for some in batched_run_ids(run_ids):
+            self._sync.checkpoints.delete_for_runs(some, lease=self.queue.lease)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints of these runs (metadata `run_id`) in all threads, in the run's under its lease."""
+        await self._asettle()
+        for some in batched_run_ids(run_ids):
+            await self._async.checkpoints.delete_for_runs(some, lease=self.queue.lease)
 
     # --- inside
 
@@ -197,6 +186,12 @@ class RunSaver(SaverBase):
             return None
         return self.queue.add(op)
 
+    def _prunes(
+        self, thread_ids: Sequence[str], strategy: str
+    ) -> list[tuple[str, checkpoint_service_pb2.PruneStrategy.ValueType]]:
+        chosen = prune_strategy(thread_ids, strategy)
+        return [(self._check_session(str(thread_id)), chosen) for thread_id in thread_ids]
+
     def _check_session(self, session_id: str) -> str:
         if session_id != self.queue.session_id:
             raise ValueError(
@@ -206,7 +201,7 @@ class RunSaver(SaverBase):
         return session_id
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _watching(self) -> Iterator[None]:
         """A run whose checkpoints can't be read can't go on here, which is not the graph's fault."""
         try:
             yield
@@ -214,22 +209,15 @@ class RunSaver(SaverBase):
             self.queue.fail(error)
             raise
 
-    def _wait_for_queue(self) -> None:
+    def _settle(self) -> None:
         pending = self.queue.flush()
         if pending is not None:
             pending.result()
 
-    async def _await_queue(self) -> None:
+    async def _asettle(self) -> None:
         pending = self.queue.flush()
         if pending is not None:
             await committed(pending)
-
-    def _with_held(
-        self, response: checkpoint_service_pb2.GetCheckpointResponse
-    ) -> checkpoint_service_pb2.GetCheckpointResponse:
-        if response.HasField("checkpoint"):
-            self._overlay(response.checkpoint)
-        return response
 
     def _overlay(self, stored: checkpoint_pb2.CheckpointTuple) -> None:
         """Puts the writes that are kept over those that are stored, as the server will."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from threadkeep_artifacts.domain.content import unbroken
+from threadkeep_artifacts.domain.errors import ChunkTaken
 from threadkeep_artifacts.tables import blob_chunks
 from threadkeep_chassis.database import Connection, Database, insert_or_ignore
 
-_WRITE = insert_or_ignore(blob_chunks, ["blob_id", "chunk_index"])
+CHUNK_BYTES = 1024 * 1024
+
+_WRITE = insert_or_ignore(blob_chunks, ["blob_id", "chunk_index"]).returning(blob_chunks.c.chunk_index)
 _READ = sa.select(blob_chunks.c.content).where(
     blob_chunks.c.blob_id == sa.bindparam("blob"), blob_chunks.c.chunk_index == sa.bindparam("index")
 )
@@ -15,7 +19,6 @@ _INDEXES = (
     sa.select(blob_chunks.c.chunk_index)
     .where(blob_chunks.c.blob_id == sa.bindparam("blob"))
     .order_by(blob_chunks.c.chunk_index)
-    .limit(sa.bindparam("at_most"))
 )
 _REMOVE = sa.delete(blob_chunks).where(
     blob_chunks.c.blob_id == sa.bindparam("blob"),
@@ -26,16 +29,26 @@ _REMOVE = sa.delete(blob_chunks).where(
 class DatabaseBlobs:
     """Implements `BlobStore`. Each call is one transaction."""
 
+    chunk_bytes = CHUNK_BYTES
+
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def start(self) -> None:
+        """See the port. The database was opened before."""
 
     async def write_chunk(self, blob_id: str, index: int, content: bytes) -> None:
         """See the port."""
 
-        async def work(connection: Connection) -> None:
-            await connection.execute(_WRITE, {"blob_id": blob_id, "chunk_index": index, "content": content})
+        async def work(connection: Connection) -> bool:
+            row = {"blob_id": blob_id, "chunk_index": index, "content": content}
+            if (await connection.execute(_WRITE, row)).first() is not None:
+                return True
+            kept = await connection.scalar(_READ, {"blob": blob_id, "index": index})
+            return kept is not None and bytes(kept) == content
 
-        await self._database.retrying(work)
+        if not await self._database.retrying(work):
+            raise ChunkTaken()
 
     async def read_chunk(self, blob_id: str, index: int) -> bytes | None:
         """See the port."""
@@ -43,11 +56,17 @@ class DatabaseBlobs:
             content = await connection.scalar(_READ, {"blob": blob_id, "index": index})
         return None if content is None else bytes(content)
 
+    async def count_chunks(self, blob_id: str) -> int:
+        """See the port."""
+        async with self._database.read() as connection:
+            rows = await connection.execute(_INDEXES, {"blob": blob_id})
+        return unbroken(row.chunk_index for row in rows)
+
     async def remove_chunks(self, blob_id: str, at_most: int) -> int:
         """See the port."""
 
         async def work(connection: Connection) -> int:
-            rows = await connection.execute(_INDEXES, {"blob": blob_id, "at_most": at_most})
+            rows = await connection.execute(_INDEXES.limit(at_most), {"blob": blob_id})
             indexes = [row.chunk_index for row in rows]
             if indexes:
                 await connection.execute(_REMOVE, {"blob": blob_id, "indexes": indexes})

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 
 from threadkeep_artifacts.blobs.port import BlobStore
-from threadkeep_artifacts.domain.content import ReadPlan, plan_read
+from threadkeep_artifacts.domain.content import ReadPlan, Slice, plan_read
 from threadkeep_artifacts.domain.errors import ArtifactNotFound
-from threadkeep_artifacts.domain.values import ArtifactVersion
+from threadkeep_artifacts.domain.values import ArtifactVersion, StoredContent
 from threadkeep_artifacts.store import versions
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.errors import CorruptContent, FieldInvalid
+
+FRAME_BYTES = 1024 * 1024
+"""The largest frame of a download."""
 
 
 class Downloads:
@@ -38,27 +42,46 @@ class Downloads:
         return found[0], plan_read(found[1], offset, length)
 
     async def read(self, scope_key: str, version: ArtifactVersion, plan: ReadPlan) -> AsyncIterator[bytes]:
-        """Yields the bytes of the plan, at most a chunk at a time. Every chunk is verified before any of it is given.
+        """Yields the bytes of the plan, at most FRAME_BYTES at a time. A chunk is verified before any of it is given.
 
         Raises CorruptContent; ArtifactNotFound if the artifact was deleted so long ago that its content is gone.
         """
         content = plan.content
         whole = hashlib.sha256()
-        for part in plan.slices():
-            chunk = await self._blobs.read_chunk(content.blob_id, part.index)
-            if chunk is None:
-                await self._check_still_there(scope_key, version)
-                raise _corrupt(content.sha256, part.index, "is missing")
-            if hashlib.sha256(chunk).digest() != content.chunk_digest(part.index):
-                raise _corrupt(content.sha256, part.index, "does not have its digest")
-            if plan.is_whole:
-                whole.update(chunk)
-            yield chunk if part.stop - part.start == len(chunk) else chunk[part.start : part.stop]
+        parts = plan.slices()
+        part = next(parts, None)
+        coming = self._begin(content, part)
+        try:
+            while part is not None and coming is not None:
+                chunk = await coming
+                following = next(parts, None)
+                # Read ahead by one, so that the store works while the client takes what it has.
+                coming = self._begin(content, following)
+                if chunk is None:
+                    await self._check_still_there(scope_key, version)
+                    raise _corrupt(content.sha256, part.index, "is missing")
+                if hashlib.sha256(chunk).digest() != content.chunk_digest(part.index):
+                    raise _corrupt(content.sha256, part.index, "does not have its digest")
+                if plan.is_whole:
+                    whole.update(chunk)
+                for start in range(part.start, part.stop, FRAME_BYTES):
+                    stop = min(part.stop, start + FRAME_BYTES)
+                    yield chunk if stop - start == len(chunk) else chunk[start:stop]
+                part = following
+        finally:
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
         if plan.is_whole and whole.hexdigest() != content.sha256:
             raise CorruptContent(
                 f"The content with SHA-256 {content.sha256} is damaged as a whole; restore it from a backup.",
                 metadata={"sha256": content.sha256},
             )
+
+    def _begin(self, content: StoredContent, part: Slice | None) -> asyncio.Task[bytes | None] | None:
+        if part is None:
+            return None
+        return asyncio.create_task(self._blobs.read_chunk(content.blob_id, part.index))
 
     async def _check_still_there(self, scope_key: str, version: ArtifactVersion) -> None:
         async with self._database.read() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,6 +15,9 @@ from threadkeep_artifacts.store import contents
 from threadkeep_chassis.clock import Clock
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_chassis.errors import ThreadkeepError, Unavailable
+
+WRITES_AT_ONCE = 3
+"""Chunks of one upload that are on their way to the blob store at once."""
 
 _log = structlog.get_logger("threadkeep.artifacts")
 
@@ -29,15 +33,34 @@ class Stage:
         self._touch_after = ttl_seconds / 4
         self._touched = clock.monotonic()
         self._lost = False
+        self._writes: deque[asyncio.Task[None]] = deque()
 
     async def write(self, index: int, content: bytes) -> None:
-        """Keeps a chunk. Raises UploadAbandoned if the sweep gave the upload up."""
+        """Begins to keep a chunk; waits while more than a few are under way. Raises what an earlier one met, and
+        UploadAbandoned if the sweep gave the upload up.
+        """
         # Also here, not only in the background: after a long stop of this process the write must not come first.
         if self._clock.monotonic() - self._touched >= self._touch_after:
             await self.touch()
         if self._lost:
             raise UploadAbandoned()
-        await self._blobs.write_chunk(self.blob_id, index, content)
+        while len(self._writes) >= WRITES_AT_ONCE:
+            await self._one_written()
+        self._writes.append(asyncio.create_task(self._blobs.write_chunk(self.blob_id, index, content)))
+
+    async def written(self) -> None:
+        """Waits until every chunk is kept for good. Raises as `write`."""
+        while self._writes:
+            await self._one_written()
+
+    async def at_rest(self) -> None:
+        """Waits until nothing is written any more, whatever becomes of it: only then may the sweep have the chunks."""
+        await asyncio.gather(*self._writes, return_exceptions=True)
+
+    async def _one_written(self) -> None:
+        # Not cancelled with the upload: a write that ended after the sweep came by would never be found again.
+        await asyncio.shield(self._writes[0])
+        self._writes.popleft()
 
     async def touch(self) -> None:
         """Shows that the upload lives."""
@@ -72,6 +95,7 @@ async def staging(
         await contents.drop_stage(connection, blob_id, await connection.now())
 
     async def clean_up() -> None:
+        await stage.at_rest()
         try:
             await database.retrying(drop)
         except ThreadkeepError as error:

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+
+import structlog
 
 from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.domain.errors import ContentStoreUnavailable
 from threadkeep_artifacts.store import contents
 from threadkeep_chassis.database import Connection, Database
+
+_log = structlog.get_logger("threadkeep.artifacts")
 
 CONDEMN_BATCH = 100
 REMOVE_BATCH = 100
@@ -61,14 +67,23 @@ class Sweep:
             removable = await contents.list_removable(connection, REMOVE_BATCH)
         removed = 0
         for blob_id in removable:
-            while True:
-                count = await self._blobs.remove_chunks(blob_id, CHUNKS_PER_TRANSACTION)
-                removed += count
-                if count < CHUNKS_PER_TRANSACTION:
-                    break
+            try:
+                while True:
+                    count = await self._blobs.remove_chunks(blob_id, CHUNKS_PER_TRANSACTION)
+                    removed += count
+                    if count < CHUNKS_PER_TRANSACTION:
+                        break
+            except ContentStoreUnavailable as error:
+                _log.warning("chunks not removed", blob_id=blob_id, problem=error.message)
+                await self._database.retrying(partial(_postpone, blob_id=blob_id))
+                continue
 
             async def forget(connection: Connection, blob_id: str = blob_id) -> None:
                 await contents.forget_stage(connection, blob_id, await connection.now() - self._ttl)
 
             await self._database.retrying(forget)
         return removed
+
+
+async def _postpone(connection: Connection, blob_id: str) -> None:
+    await contents.postpone_stage(connection, blob_id, await connection.now())

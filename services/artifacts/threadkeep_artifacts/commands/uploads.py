@@ -11,7 +11,7 @@ from datetime import datetime
 
 from google.protobuf.message import Message
 
-from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.blobs.routed import RoutedBlobs
 from threadkeep_artifacts.commands.staging import staging
 from threadkeep_artifacts.domain.content import Assembler, check_claim
 from threadkeep_artifacts.domain.decisions import check_intent, creates, refuse_upload
@@ -27,15 +27,12 @@ from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.receipts import find_receipt, once
 from threadkeep_chassis.scope import Call
 
-CHUNK_BYTES = 1024 * 1024
-"""How content is cut for the blob store; also the largest frame of a download."""
-
 
 class Uploads:
     """Takes uploads."""
 
     def __init__(
-        self, database: Database, blobs: BlobStore, limits: Limits, clock: Clock, *, upload_ttl_seconds: float
+        self, database: Database, blobs: RoutedBlobs, limits: Limits, clock: Clock, *, upload_ttl_seconds: float
     ) -> None:
         self._database = database
         self._blobs = blobs
@@ -62,8 +59,8 @@ class Uploads:
         if await self._is_settled(call, intent):
             # A retry: only its trailer matters, so nothing is kept.
             return await self._replay(call, intent, header, await self._claim_of(parts), response_type)
-        blob_id = new_id()
-        assembler = Assembler(CHUNK_BYTES)
+        blob_id = self._blobs.blob_id(new_id())
+        assembler = Assembler(self._blobs.chunk_bytes)
         async with staging(self._database, self._blobs, self._clock, blob_id, self._ttl) as stage:
             claim: ContentClaim | None = None
             async for part in parts:
@@ -78,6 +75,7 @@ class Uploads:
                 raise FieldInvalid("trailer", "must end the upload")
             for index, chunk in assembler.last():
                 await stage.write(index, chunk)
+            await stage.written()
             content = assembler.content(blob_id)
             artifact_id = intent.artifact_id if intent.artifact_id is not None else new_id()
 

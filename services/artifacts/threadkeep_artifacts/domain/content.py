@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from threadkeep_artifacts.domain.errors import OffsetOutOfRange, UploadMismatch
@@ -15,7 +15,8 @@ class Assembler:
 
     def __init__(self, chunk_bytes: int) -> None:
         self._chunk_bytes = chunk_bytes
-        self._rest = bytearray()
+        self._pieces: list[bytes] = []
+        self._held = 0
         self._whole = hashlib.sha256()
         self._digests = bytearray()
         self.size = 0
@@ -25,17 +26,19 @@ class Assembler:
         """Takes a piece; yields the chunks that it completes, as (index, bytes). Exhaust it before the next call."""
         self.size += len(piece)
         self._whole.update(piece)
-        self._rest += piece
-        while len(self._rest) >= self._chunk_bytes:
-            chunk = bytes(self._rest[: self._chunk_bytes])
-            del self._rest[: self._chunk_bytes]
-            yield self._cut(chunk)
+        self._pieces.append(piece)
+        self._held += len(piece)
+        while self._held >= self._chunk_bytes:
+            held = b"".join(self._pieces)
+            rest = held[self._chunk_bytes :]
+            self._pieces, self._held = [rest], len(rest)
+            yield self._cut(held[: self._chunk_bytes])
 
     def last(self) -> Iterator[tuple[int, bytes]]:
         """Yields the last, shorter chunk, if there is one. Nothing may be taken afterwards."""
-        if self._rest:
-            chunk = bytes(self._rest)
-            self._rest.clear()
+        if self._held:
+            chunk = b"".join(self._pieces)
+            self._pieces, self._held = [], 0
             yield self._cut(chunk)
 
     def content(self, blob_id: str) -> StoredContent:
@@ -95,3 +98,13 @@ def plan_read(content: StoredContent, offset: int, length: int) -> ReadPlan:
         raise OffsetOutOfRange(offset, content.size)
     end = content.size if length == 0 else min(content.size, offset + length)
     return ReadPlan(content, offset, end)
+
+
+def unbroken(indexes: Iterable[int]) -> int:
+    """How many of the sorted indexes count up from 0 without a gap."""
+    count = 0
+    for index in indexes:
+        if index != count:
+            break
+        count += 1
+    return count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threadkeep_chassis.errors import Contention, FailedPrecondition, NotFound, OutOfRange
+from threadkeep_chassis.errors import Contention, FailedPrecondition, NotFound, OutOfRange, Unavailable
 
 
 class ArtifactNotFound(NotFound):
@@ -40,3 +40,22 @@ class UploadAbandoned(Contention):
     """The upload was silent for so long that its content was swept. Nothing of it is visible."""
 
     default_message = "The upload stood still for too long and its content was dropped; retry with the same request_id."
+
+
+class ChunkTaken(Contention):
+    """Another writer of the same upload has kept other bytes in this place."""
+
+    default_message = "Another stream of this upload sent other bytes; send the whole content again."
+
+
+class ContentStoreUnavailable(Unavailable):
+    """Where content lies is out of reach, or full. `store` is its kind, `problem` a word for people."""
+
+    reason = "CONTENT_STORE_UNAVAILABLE"
+
+    def __init__(self, store: str, problem: str) -> None:
+        super().__init__(
+            f"The content store ({store}) is out of reach or full: {problem}; retry.",
+            metadata={"store": store},
+            retry_after=0.5,
+        )

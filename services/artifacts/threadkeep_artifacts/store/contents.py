@@ -142,6 +142,12 @@ async def forget_stage(connection: Connection, blob_id: str, abandoned_before: d
     await connection.execute(statement)
 
 
+async def postpone_stage(connection: Connection, blob_id: str, now: datetime) -> None:
+    """Puts a blob id whose chunks could not be removed behind the others, so that it does not keep them waiting."""
+    statement = sa.update(staged_blobs).where(staged_blobs.c.blob_id == blob_id, staged_blobs.c.state != "OPEN")
+    await connection.execute(statement.values(touch_time=now))
+
+
 def _open(blob_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return staged_blobs.c.blob_id == blob_id, staged_blobs.c.state == "OPEN"
 

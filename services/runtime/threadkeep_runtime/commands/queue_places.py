@@ -1,7 +1,7 @@
 """How many tasks may wait in a queue for their first worker, per scope (X9, R24).
 
-The count is taken from the tables now and then, and carried on by what this server has let in since; so the limit is exact
-for one server, and with several it may be exceeded by what the others let in between two counts.
+The count is taken from the tables now and then, and carried on by what this server has let in since; so the limit is
+exact for one server, and with several it may be exceeded by what the others let in between two counts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class QueuePlaces:
                 "max_queued_tasks",
                 most,
                 taken + 1,
-                "Per scope and queue. Let workers catch up, submit later, use another queue, or cancel tasks (CancelTasks).",
+                "Per scope and queue. Let workers catch up, use another queue, or cancel tasks (CancelTasks).",
             )
         known.admitted += 1
         known.under_way += 1

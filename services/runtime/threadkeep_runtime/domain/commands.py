@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.values import (
     NO_TIMEOUTS,
@@ -47,6 +48,8 @@ class Command:
     thread_key: str
     actor: Actor = NOBODY
     request_id: str | None = None
+    receipt_key: str | None = None
+    """Under which key the request's receipt lies; None: the scope's."""
     trace: Trace = NO_TRACE
 
 
@@ -64,6 +67,16 @@ class UpdateSession(Command):
 
     kind = "update_session"
     changes: Mapping[str, Any]
+    expected_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteSession(Command):
+    """The end of a session."""
+
+    kind = "delete_session"
+    artifact_policy: str | None = None
+    """DELETE or KEEP; None: what the session's settings say."""
     expected_revision: int | None = None
 
 
@@ -200,6 +213,7 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    state: state.Commands = state.NO_COMMANDS
     jitter: float = 0.0
     """From 0 to 1: where in its bounds the pause before another attempt lies."""
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from threadkeep_chassis.errors import FieldInvalid, IdTaken
-from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, decide_checkpoint_ops, head_payload, saved_payload
+from threadkeep_runtime.domain.checkpoints import (
+    ROOT_NAMESPACE,
+    check_staged,
+    decide_checkpoint_ops,
+    head_payload,
+    saved_payload,
+)
 from threadkeep_runtime.domain.commands import (
     Awaiting,
     Command,
@@ -18,9 +24,10 @@ from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import LeaseRequired, SessionNotFound, ThreadVersionConflict
 from threadkeep_runtime.domain.runs import check_lease
 from threadkeep_runtime.domain.sessions import start_thread
+from threadkeep_runtime.domain.state import check_batch, new_values
 from threadkeep_runtime.domain.tasks import end_run, fail_run
 from threadkeep_runtime.domain.tickets import open_tickets
-from threadkeep_runtime.domain.values import INTERNAL, LeaseRef
+from threadkeep_runtime.domain.values import BUILDER, INTERNAL, LeaseRef
 
 
 def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
@@ -28,19 +35,22 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 
     A worker may still commit after its task's cancellation was asked for: its epoch stands until it ends the run or the
     grace period is over. Raises SessionNotFound, RunNotFound, LeaseLost, LeaseRequired, ThreadVersionConflict, IdTaken,
-    FieldInvalid, CheckpointIdOrder, CheckpointDeleted.
+    FieldInvalid, StateKeyUndeclared, StateConflict, LimitExceeded, CheckpointIdOrder, CheckpointDeleted,
+    StagedValueIncomplete.
     """
     thread = view.thread
     creates = thread is None and command.lease is None and bool(command.ops)
-    if thread is None and not creates:
+    if view.is_deleted or (thread is None and not creates):
         raise SessionNotFound()
-    _check_fence(view, command.lease, touches_checkpoints=bool(command.ops))
+    _check_fence(view, command.lease, touches_facts=bool(command.ops or command.state.commands))
     version = 0 if thread is None else thread.commit_sequence
     if command.expected_version is not None and command.expected_version != version:
         raise ThreadVersionConflict(version)
     commit = start_thread(view, command, SessionDraft(), new_id) if creates else CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     _append_events(view, commit, command)
+    if command.state.commands:
+        _write_state(view, commit, command)
     if command.ops:
         _save_checkpoints(view, commit, command)
     if isinstance(command.disposition, Awaiting):
@@ -53,11 +63,13 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) -> Decision:
     """Removes a thread's checkpoints and writes. A thread that never was is no error.
 
-    Raises RunNotFound, LeaseLost, LeaseRequired.
+    Raises RunNotFound, LeaseLost, LeaseRequired, SessionNotFound (a deleted session).
     """
+    if view.is_deleted:
+        raise SessionNotFound()
     if view.thread is None:
         return nothing(view, command)
-    _check_fence(view, command.lease, touches_checkpoints=True)
+    _check_fence(view, command.lease, touches_facts=True)
     commit = CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     thread = commit.thread
@@ -71,12 +83,14 @@ def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) ->
 def remove_checkpoints(view: View, command: RemoveCheckpoints, new_id: NewId) -> Decision:
     """Removes some of a thread's checkpoints; what goes was found under the thread's lock. To find none is no error.
 
-    Raises RunNotFound, LeaseLost, LeaseRequired.
+    Raises RunNotFound, LeaseLost, LeaseRequired, SessionNotFound (a prune of a deleted session).
     """
     removal = view.removal
+    if view.is_deleted and command.run_ids is None:
+        raise SessionNotFound()
     if view.thread is None or removal is None:
         return nothing(view, command)
-    _check_fence(view, command.lease, touches_checkpoints=True)
+    _check_fence(view, command.lease, touches_facts=True)
     commit = CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     greatest = max(checkpoint_id for _, checkpoint_id in removal.checkpoints)
@@ -104,7 +118,9 @@ def copy_checkpoints(view: View, command: CopyCheckpoints, new_id: NewId) -> Dec
     source = view.source
     if view.thread is None and command.lease is not None:
         raise SessionNotFound()
-    _check_fence(view, command.lease, touches_checkpoints=True)
+    if view.is_deleted:
+        raise IdTaken("session", command.session_id)
+    _check_fence(view, command.lease, touches_facts=True)
     if source is None:
         return nothing(view, command)
     if view.holds_checkpoints:
@@ -135,15 +151,16 @@ def nothing(view: View, command: Command) -> Decision:
         scope_key=command.scope_key,
         scope=command.scope,
         request_id=command.request_id,
+        receipt_key=command.receipt_key,
         actor=command.actor,
         trace=command.trace,
     )
 
 
-def _check_fence(view: View, lease: LeaseRef | None, *, touches_checkpoints: bool) -> None:
+def _check_fence(view: View, lease: LeaseRef | None, *, touches_facts: bool) -> None:
     if lease is not None:
         check_lease(view, lease)
-    elif touches_checkpoints and view.run is not None and view.run.state == "RUNNING":
+    elif touches_facts and view.run is not None and view.run.state == "RUNNING":
         raise LeaseRequired()
 
 
@@ -163,7 +180,24 @@ def _append_events(view: View, commit: CommitDraft, command: CommitThread) -> No
         commit.append(event._replace(run_id=run_id, task_id=task_id))
 
 
+def _write_state(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    check_batch(command.state, view.state, with_lease=command.lease is not None)
+    run_id, task_id = _origin(view, command.lease)
+    values = new_values(
+        command.state,
+        view.state,
+        commit_sequence=commit.thread.commit_sequence,
+        run_id=run_id,
+        actor=command.actor,
+        now=view.now,
+    )
+    commit.state_values = values
+    versions = {value.key: str(value.version) for value in values}
+    commit.emit("state.changed", {"versions": versions}, BUILDER, run_id=run_id, task_id=task_id)
+
+
 def _save_checkpoints(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    check_staged(command.ops, view.staged)
     judged = decide_checkpoint_ops(command.ops, view.checkpoints, fenced=command.lease is not None)
     commit.save(command.ops)
     run_id, task_id = _origin(view, command.lease)

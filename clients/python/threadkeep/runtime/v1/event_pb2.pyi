@@ -137,7 +137,8 @@ Global___EventDraft: _TypeAlias = EventDraft  # noqa: Y015
 @_typing.final
 class Event(_message.Message):
     """A committed event. The server's own types and their payloads (`application/json`):
-    `threadkeep.session.created`, `.session.updated` {session_id, session};
+    `threadkeep.session.created`, `.session.updated` {session_id, session}, `.session.deleted` {session_id, artifact_policy:
+    `ARTIFACT_POLICY_DELETE` or `ARTIFACT_POLICY_KEEP`}: the thread's last event, the only one that is kept of it;
     `threadkeep.task.submitted` {task: its input messages have their ids, a payload's data is left out}, `.task.working`,
     `.task.input_required` {ticket_ids}, `.task.auth_required` {ticket_ids}, `.task.completed`, `.task.failed` {failure},
     `.task.cancel_requested` {reason}, `.task.canceled`: they name the task, not the run;
@@ -147,10 +148,11 @@ class Event(_message.Message):
     `threadkeep.ticket.opened` {ticket_id, ticket}, `.ticket.resolved`, `.ticket.expired`, `.ticket.closed` {ticket_id};
     `threadkeep.checkpoint.saved` {checkpoint_ns, checkpoint_id, parent_checkpoint_id, channels: names of the new values},
     `.checkpoint.deleted` {}, `.checkpoint.pruned` {count}, `.checkpoint.rolled_back` {root_checkpoint_id: the head of the root
-    namespace that stays, or null}: what the event's task recorded is gone. A session, task, run or ticket in there is its message in proto3 JSON with
-    proto field names, as of the commit. A run's last event is `.run.ended`; a task's is `.task.completed`, `.task.failed` or
-    `.task.canceled`.
-    Session, task and ticket events are for END_USER, run events for BUILDER, checkpoint events INTERNAL.
+    namespace that stays, or null}: what the event's task recorded is gone;
+    `threadkeep.state.changed` {versions: state keys with their new versions}.
+    A session, task, run or ticket in there is its message in proto3 JSON with proto field names, as of the commit. A run's last
+    event is `.run.ended`; a task's is `.task.completed`, `.task.failed` or `.task.canceled`.
+    Session, task and ticket events are for END_USER, run and state events for BUILDER, checkpoint events INTERNAL.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

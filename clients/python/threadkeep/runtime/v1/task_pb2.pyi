@@ -125,7 +125,7 @@ class _IfSessionMissingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IfSe
     IF_SESSION_MISSING_REFUSE: _IfSessionMissing.ValueType  # 1
     """It is refused: SESSION_NOT_FOUND."""
     IF_SESSION_MISSING_CREATE: _IfSessionMissing.ValueType  # 2
-    """The session is created in the same commit, with the task's agent."""
+    """The session is created in the same commit, with the task's agent. ID_TAKEN if one of that id was deleted."""
 
 class IfSessionMissing(_IfSessionMissing, metaclass=_IfSessionMissingEnumTypeWrapper):
     """What becomes of a task whose session does not exist."""
@@ -135,7 +135,7 @@ IF_SESSION_MISSING_UNSPECIFIED: IfSessionMissing.ValueType  # 0
 IF_SESSION_MISSING_REFUSE: IfSessionMissing.ValueType  # 1
 """It is refused: SESSION_NOT_FOUND."""
 IF_SESSION_MISSING_CREATE: IfSessionMissing.ValueType  # 2
-"""The session is created in the same commit, with the task's agent."""
+"""The session is created in the same commit, with the task's agent. ID_TAKEN if one of that id was deleted."""
 Global___IfSessionMissing: _TypeAlias = IfSessionMissing  # noqa: Y015
 
 class _RetryCause:

@@ -8,7 +8,7 @@ from alembic import op
 from threadkeep_chassis.database import JsonText, Key, UtcTimestamp
 
 revision = "0008"
-down_revision = "0005"
+down_revision = "0007"
 
 _WAITING = "state = 'SUBMITTED' AND run_id = ''"
 
