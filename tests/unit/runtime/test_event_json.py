@@ -20,6 +20,7 @@ from threadkeep_runtime.domain.values import (
     Thread,
     Ticket,
     Timeouts,
+    Webhook,
 )
 from threadkeep_runtime.service.render import run_to_proto, session_to_proto, task_to_proto, ticket_to_proto
 
@@ -92,6 +93,7 @@ FULL_TASK = BARE_TASK | {
     "result": Payload("application/octet-stream", b"\x00\xff", {"encryption": "aes"}),
     "failure": Failure("code", ""),
     "end_time": T2,
+    "webhook": Webhook("https://example.com/hook", "s"),
     "revision": 9,
 }
 BARE_TICKET: dict[str, Any] = {

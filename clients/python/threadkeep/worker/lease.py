@@ -1,4 +1,4 @@
-"""Keeps a lease: renews it in time, brings back the wish to cancel, tells in time when it is lost or over (R8, R9, R24).
+"""Keeps a lease: renews it in time, brings back the wish to cancel, tells in time when it is over (R8, R9, R24).
 
 It lives on the worker's I/O loop, so that user code that blocks the worker's own loop costs no lease. Time is counted
 from before each call, on this machine's monotonic clock, so that clocks need not agree.

@@ -147,6 +147,7 @@ class TaskUseCases(UseCases):
             retry=old.retry,
             timeouts=old.timeouts,
             retry_of=old.task_id,
+            webhook=old.webhook,
         )
         async with self.places.place(origin.scope.key, old.queue):
             return await self.submit(origin, command, render)

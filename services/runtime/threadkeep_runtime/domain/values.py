@@ -112,6 +112,14 @@ class Timeouts:
 NO_TIMEOUTS = Timeouts()
 
 
+class Webhook(NamedTuple):
+    """Where messages are posted to."""
+
+    url: str
+    secret: str | None = None
+    """The secret's name."""
+
+
 class Answer(NamedTuple):
     """An answer to a ticket: a decision, a JSON value, or both."""
 
@@ -196,6 +204,8 @@ class Task:
     cancel_reason: str | None = None
     result: Payload | None = None
     failure: Failure | None = None
+    webhook: Webhook | None = None
+    """Where its end is posted to."""
     create_time: datetime
     update_time: datetime
     end_time: datetime | None = None
