@@ -14,6 +14,9 @@ import pytest
 
 from tests.support.processes import BIN, Processes
 from tests.support.suite import Suite
+from tests.support.waiting import eventually
+from threadkeep import AsyncClient
+from threadkeep.runtime.v1 import commit_pb2
 
 pytestmark = pytest.mark.suite(backends=["sqlite"], topologies=["split"])
 
@@ -138,6 +141,30 @@ async def test_a_task_worked_on_by_a_worker_of_the_command_line(shell: Shell, pr
     assert lines[-1]["type"] == "threadkeep.task.completed", "a feed of a task ends with it"
     worker.signal(signal.SIGTERM)
     assert await worker.wait(60) == 0
+
+
+async def test_dead_letters_are_shown_requeued_and_purged(shell: Shell, shared_suite: Suite) -> None:
+    scope = {"tenant": shell.env["THREADKEEP_SCOPE"].partition("=")[2]}
+    async with AsyncClient(shared_suite.addresses, scope=scope) as client:
+        session_id = (await client.sessions.create()).session.session_id
+        drafts = [client.outbox.message("order.placed", {"n": 1}, to_session="nobody")]
+        await client.threads.commit(commit_pb2.ThreadCommit(session_id=session_id, outbox=drafts))
+
+    async def dead() -> Any:
+        return await shell.json("outbox", "dead", "--payload")
+
+    (one,) = await eventually(dead)
+    assert (one["target_session_id"], one["last_error"], one["payload"]["json"]) == (
+        "nobody",
+        "SESSION_NOT_FOUND",
+        {"n": 1},
+    )
+    assert (await shell.json("outbox", "requeue", one["message_id"]))["requeued_count"] == 1
+    assert await eventually(dead)
+    assert [row["state"] for row in await shell.json("outbox", "list", "--state", "dead")] == [one["state"]]
+    assert (await shell.run("outbox", "purge"))[0] == USAGE
+    assert (await shell.json("outbox", "purge", "--all"))["purged_count"] == 1
+    assert await shell.json("outbox", "list") == []
 
 
 async def test_config_is_put_explained_rolled_back_hidden_and_watched(shell: Shell) -> None:

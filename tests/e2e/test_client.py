@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.suite import Suite
+from tests.support.waiting import eventually
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._async_parts import PARTS
 from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
@@ -90,9 +91,9 @@ def _methods() -> set[str]:
     return {f"{name}.{method}" for name, part in PARTS.items() for method in vars(part) if not method.startswith("_")}
 
 
-@pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
+@pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R16", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
 async def test_every_call_of_the_client(call: Both, tmp_path: Path) -> None:
-    for part in (_config, _sessions, _runs, _later_tasks, _checkpoints, _store, _artifacts):
+    for part in (_config, _sessions, _runs, _later_tasks, _outbox, _checkpoints, _store, _artifacts):
         await part(call, tmp_path)
     assert _methods() - call.called == set()
 
@@ -257,6 +258,43 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 1
     for service in ("runtime", "config", "artifacts", "projection"):
         assert service in (await call("info.get", service)).services
+
+
+async def _outbox(call: Both, tmp_path: Path) -> None:
+    session_id = (await call("sessions.create")).session.session_id
+    call.called |= {"outbox.message", "outbox.task_on_arrival", "outbox.webhook"}
+    write = call.client.outbox
+    task = write.task_on_arrival("hello", agent_name="echo", queue="arrivals")
+    drafts = [
+        write.message("order.placed", {"n": 1}, to_session=session_id, task=task, dedupe_key="k"),
+        write.message("order.placed", to_session="nobody"),
+    ]
+    sent = await call("threads.commit", commit_pb2.ThreadCommit(session_id=session_id, outbox=drafts))
+    arrived = (await call("worker.acquire", "w", queues=["arrivals"], wait=20)).acquired
+    assert arrived.task.session_id == session_id
+    other = write.message("order.placed", {"n": 2}, to_session=session_id, dedupe_key="k")
+    with pytest.raises(errors.DedupeKeyReused):
+        await call("threads.commit", commit_pb2.ThreadCommit(session_id=session_id, outbox=[other]))
+    hook = write.message("order.placed", to_webhook=write.webhook("https://example.com", secret="s"))
+    with pytest.raises(errors.FieldInvalid):
+        await call("threads.commit", commit_pb2.ThreadCommit(session_id=session_id, outbox=[hook]))
+    with pytest.raises(errors.FieldInvalid):
+        await call("tasks.submit", "hi", agent_name="echo", webhook="https://example.com")
+
+    async def dead() -> list[str]:
+        return [one.message_id for one in await call("outbox.list_dead_letters", page_size=1)]
+
+    assert await eventually(dead) == sent.outbox_message_ids[1:]
+    listed = await call("outbox.list_deliveries", session_id=session_id, include_payload=True)
+    assert [one.message_id for one in listed] == sent.outbox_message_ids[::-1]
+    assert listed[1].payload.data == b'{"n":1}'
+    assert (await call("outbox.requeue", sent.outbox_message_ids)).requeued_count == 1
+    assert await eventually(dead)
+    assert (await call("outbox.purge")).purged_count == 1
+    assert await call("outbox.list_dead_letters") == []
+    for wrong in ({}, {"to_session": "s", "to_webhook": "https://x"}, {"to_webhook": "https://x", "task": task}):
+        with pytest.raises(ValueError, match=r"message|session"):
+            write.message("t", **wrong)
 
 
 async def _checkpoints(call: Both, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from threadkeep._api import (
     config,
     events,
     info,
+    outbox,
     projection,
     runs,
     sessions,
@@ -125,6 +126,18 @@ class Tickets(Part):
     get = _unary(tickets.get)
     list = _pages(tickets.list)
     resolve = _unary(tickets.resolve)
+
+
+class Outbox(Part):
+    """Messages that commits sent; `message`, `task_on_arrival` and `webhook` write them."""
+
+    message = staticmethod(outbox.message)
+    task_on_arrival = staticmethod(outbox.task_on_arrival)
+    webhook = staticmethod(outbox.webhook)
+    list_deliveries = _pages(outbox.list_deliveries)
+    list_dead_letters = _pages(outbox.list_dead_letters)
+    requeue = _unary(outbox.requeue)
+    purge = _unary(outbox.purge)
 
 
 class Threads(Part):
@@ -339,6 +352,7 @@ PARTS: Mapping[str, type[Part]] = {
     "tasks": Tasks,
     "runs": Runs,
     "tickets": Tickets,
+    "outbox": Outbox,
     "threads": Threads,
     "checkpoints": Checkpoints,
     "store": Store,

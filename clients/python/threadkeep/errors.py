@@ -113,6 +113,12 @@ class IdTaken(AlreadyExists):
     reason = "ID_TAKEN"
 
 
+class DedupeKeyReused(AlreadyExists):
+    """The dedupe_key stands for another message to the same target; `metadata["message_id"]` names it."""
+
+    reason = "DEDUPE_KEY_REUSED"
+
+
 class RevisionConflict(Aborted):
     """expected_revision is not the current one. Read again and decide anew."""
 
@@ -296,6 +302,7 @@ __all__ = [
     "DataLoss",
     "DatabaseUnavailable",
     "DeadlineExceeded",
+    "DedupeKeyReused",
     "EntityNotFound",
     "FailedPrecondition",
     "FieldInvalid",

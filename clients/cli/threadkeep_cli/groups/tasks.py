@@ -78,6 +78,10 @@ def submit(
     max_attempts: Annotated[
         int | None, typer.Option("--max-attempts", min=1, help="Crashes and retryable failures before it fails.")
     ] = None,
+    webhook: Annotated[str | None, typer.Option("--webhook", help="A URL that the task's end is posted to.")] = None,
+    webhook_secret: Annotated[
+        str | None, typer.Option("--webhook-secret", help="Name of the secret that signs, as the server knows it.")
+    ] = None,
     if_busy: IfBusyOption = IfBusy.REJECT,
     create_missing: Annotated[
         bool, typer.Option("--create-missing", help="Make the session of --session if it does not exist.")
@@ -93,6 +97,8 @@ def submit(
         raise UsageProblem('say what the task is about: `threadkeep tasks submit "..." --agent NAME`, or --input-json')
     if to_session is not None and new_session is not None:
         raise UsageProblem("--session names an existing session, --new-session a new one; not both")
+    if webhook is None and webhook_secret is not None:
+        raise UsageProblem("--webhook-secret goes with --webhook")
     given: Any = read_text("-", "TEXT") if text == "-" else text
     if input_json is not None:
         value = parse_json(input_json, "--input-json")
@@ -111,6 +117,7 @@ def submit(
         metadata=parse_pairs(metadata or [], "--metadata"),
         max_attempts=max_attempts,
         multitask_strategy=_STRATEGIES[if_busy],
+        webhook=None if webhook is None else session.client.outbox.webhook(webhook, secret=webhook_secret),
         create_missing=create_missing,
         not_before=None if not_before is None else parse_time(not_before, "--not-before"),
         request_id=request_id,

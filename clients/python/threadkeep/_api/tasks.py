@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from threadkeep._api.values import Input, given, to_duration, to_input, to_timestamp
 from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.runtime.v1 import session_service_pb2, task_pb2, task_service_pb2
+from threadkeep.runtime.v1 import session_service_pb2, task_pb2, task_service_pb2, webhook_pb2
 from threadkeep.runtime.v1.task_pb2 import Task
 
 _SUBMIT = method(task_service_pb2, "TaskService", "SubmitTask")
@@ -37,6 +37,7 @@ def submit(
     max_attempts: int | None = None,
     retry_policy: task_pb2.RetryPolicy | None = None,
     multitask_strategy: task_pb2.MultitaskStrategy.ValueType | None = None,
+    webhook: webhook_pb2.Webhook | str | None = None,
     not_before: datetime.datetime | None = None,
     actor: payload_pb2.Actor | None = None,
     request_id: str | None = None,
@@ -47,8 +48,8 @@ def submit(
     a new one (`create_session`, by default one with an id of the server's choice); `create_missing` makes the session
     `session_id` if it does not exist. If that has an open run, the `multitask_strategy` says what happens: it is
     refused unless one is given. `retry_policy` says how often the task is tried again, and when; `max_attempts` is its
-    short form. Before `not_before` (with a time zone) it does not start. Raises SessionNotFound, SessionBusy,
-    AgentUnresolved, IdTaken, LimitExceeded.
+    short form. Before `not_before` (with a time zone) it does not start. Its end is posted to the `webhook`. Raises
+    SessionNotFound, SessionBusy, AgentUnresolved, IdTaken, LimitExceeded, FieldInvalid.
     """
     if max_attempts is not None:
         if retry_policy is not None:
@@ -68,6 +69,7 @@ def submit(
             actor=actor,
             multitask_strategy=multitask_strategy,
             retry_policy=retry_policy,
+            webhook=webhook_pb2.Webhook(url=webhook) if isinstance(webhook, str) else webhook,
             not_before=to_timestamp(not_before),
         ),
     )

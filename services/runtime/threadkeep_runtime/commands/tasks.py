@@ -144,6 +144,7 @@ class TaskUseCases(UseCases):
             metadata=old.metadata,
             retry=old.retry,
             retry_of=old.task_id,
+            webhook=old.webhook,
         )
         return await self.submit(origin, command, render)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.outbox import OutboxDraft
 from threadkeep_runtime.domain.values import (
     NO_TRACE,
     NOBODY,
@@ -20,6 +21,7 @@ from threadkeep_runtime.domain.values import (
     Payload,
     RetryPolicy,
     Trace,
+    Webhook,
 )
 
 
@@ -110,6 +112,8 @@ class SubmitTask(Command):
     """No run opens earlier; None or past: at once."""
     retry_of: str | None = None
     """The task whose work is submitted once more."""
+    webhook: Webhook | None = None
+    """Where its end is posted to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +215,9 @@ class CommitThread(Command):
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
     state: state.Commands = state.NO_COMMANDS
+    outbox: tuple[OutboxDraft, ...] = ()
+    max_pending_deliveries: int = 10_000
+    """How many messages may wait for one target."""
     jitter: float = 0.0
     """From 0 to 1: where in its bounds the pause before another attempt lies."""
 
@@ -285,3 +292,20 @@ class PassDeadline(Command):
 
     kind = "pass_deadline"
     ticket_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverMessage(Command):
+    """A message arrives in its session."""
+
+    kind = "deliver_message"
+    inbox: Event
+    """Its id is the message's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverTask(SubmitTask):
+    """A message arrives in its session and opens a task there."""
+
+    kind = "deliver_message"
+    inbox: Event

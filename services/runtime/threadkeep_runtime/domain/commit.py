@@ -23,6 +23,7 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
 from threadkeep_runtime.domain.snapshots import open_run_text
 from threadkeep_runtime.domain.state import Held, StateValue
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
@@ -76,6 +77,8 @@ class View:
     source_head: Head | None = None
     holds_checkpoints: bool = False
     """Of a copy's target."""
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    """By target key: of the targets that the command sends to."""
 
 
 class Change(NamedTuple, Generic[T]):
@@ -121,6 +124,9 @@ class Decision:
     """Tickets that left OPEN."""
     events: tuple[Event, ...] = ()
     checkpoints: CheckpointChange | None = None
+    outbox: tuple[OutboxMessage, ...] = ()
+    outbox_ids: tuple[str, ...] = ()
+    """Of all drafts: a message that was sent before under its dedupe key is not in `outbox`."""
     manifest: tuple[str, bytes] | None = None
     """(digest, manifest) to keep."""
     state_values: tuple[StateValue, ...] = ()
@@ -153,6 +159,10 @@ def _changes(kept: Iterable[_Kept[T]]) -> tuple[Change[T], ...]:
     return tuple(Change(one.after, one.before is None) for one in kept if one.after is not one.before)
 
 
+def _has_ended(task: Task | None) -> bool:
+    return task is not None and task.end_time is not None
+
+
 class CommitDraft:
     """Builds one Decision. Every change of a state goes through the table of legal transitions."""
 
@@ -178,6 +188,8 @@ class CommitDraft:
         self._closed: list[Ticket] = []
         self._events: list[Event] = []
         self.checkpoints: CheckpointChange | None = None
+        self.outbox: list[OutboxMessage] = []
+        self.outbox_ids: list[str] = []
         self.manifest: tuple[str, bytes] | None = None
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
@@ -324,6 +336,8 @@ class CommitDraft:
         for known in self._tasks.values():
             if known.before is not None and known.after is not known.before:
                 known.after = replace(known.after, revision=known.after.revision + 1, update_time=self._now)
+            if known.after.webhook is not None and known.after.end_time is not None and not _has_ended(known.before):
+                self.outbox.append(notice_of(known.after, thread, self._now, self.new_id()))
         task = None if self.task is None else self._tasks[self.task.task_id].after
         run = self.run
         return Decision(
@@ -350,6 +364,8 @@ class CommitDraft:
             closed_tickets=tuple(self._closed),
             events=tuple(self._events),
             checkpoints=self.checkpoints,
+            outbox=tuple(self.outbox),
+            outbox_ids=tuple(self.outbox_ids),
             manifest=self.manifest,
             state_values=self.state_values,
             open_run=self._open_run(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threadkeep_chassis.errors import (
     Aborted,
+    AlreadyExists,
     DeadlineExceeded,
     FailedPrecondition,
     Internal,
@@ -58,6 +59,17 @@ class ThreadVersionConflict(Aborted):
         super().__init__(
             f"expected_thread_version is not the current one, which is {current}.",
             metadata={"current_thread_version": str(current)},
+        )
+
+
+class DedupeKeyReused(AlreadyExists):
+    """The dedupe key stands for another message to the same target (R16)."""
+
+    reason = "DEDUPE_KEY_REUSED"
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(
+            "The dedupe_key stands for another message to this target.", metadata={"message_id": message_id}
         )
 
 

@@ -60,6 +60,7 @@ def task_json(task: Task, input_json: Mapping[str, Any] | None = None) -> dict[s
         update_time=_time(task.update_time),
         end_time=_time(task.end_time),
         revision=_int64(task.revision),
+        webhook=None if task.webhook is None else _set(url=task.webhook.url, secret=task.webhook.secret),
     )
 
 

@@ -23,23 +23,35 @@ def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
     One that is not yet due gets no run, and does not care what the session does meanwhile (R7). Raises IdTaken (session
     or task), SessionNotFound, SessionBusy, LimitExceeded (too many wait), FieldInvalid (a strategy for later).
     """
-    is_early = command.not_before is not None and command.not_before > view.now
+    return submit_into(view, begin_submission(view, command, new_id), command)
+
+
+def begin_submission(view: View, command: SubmitTask, new_id: NewId) -> CommitDraft:
+    """The commit that the task goes into. Raises IdTaken, SessionNotFound, SessionBusy, FieldInvalid."""
+    is_early = _is_early(view, command)
     if is_early and command.strategy in ("INTERRUPT", "ROLLBACK"):
         raise FieldInvalid("multitask_strategy", "is REJECT or ENQUEUE when not_before is yet to come")
     create = command.create
     if create is None and view.thread is None:
         create = command.if_missing
     if create is not None:
-        commit = start_thread(view, command, create, new_id)
-    else:
-        if view.thread is None:
-            raise SessionNotFound()
-        if view.run is not None and command.strategy == "REJECT" and not is_early:
-            raise SessionBusy(view.run.run_id)
-        commit = CommitDraft(view, command, new_id)
+        return start_thread(view, command, create, new_id)
+    if view.thread is None:
+        raise SessionNotFound()
+    if view.run is not None and command.strategy == "REJECT" and not is_early:
+        raise SessionBusy(view.run.run_id)
+    return CommitDraft(view, command, new_id)
+
+
+def _is_early(view: View, command: SubmitTask) -> bool:
+    return command.not_before is not None and command.not_before > view.now
+
+
+def submit_into(view: View, commit: CommitDraft, command: SubmitTask) -> Decision:
+    """Adds the task to the commit and finishes it. Raises IdTaken, LimitExceeded."""
     if ("task", command.task_id) in view.taken:
         raise IdTaken("task", command.task_id)
-    waits = is_early or (commit.run is not None and command.strategy == "ENQUEUE")
+    waits = _is_early(view, command) or (commit.run is not None and command.strategy == "ENQUEUE")
     if waits and commit.thread.enqueued_count >= command.max_enqueued:
         raise LimitExceeded(
             "max_enqueued_tasks",
@@ -66,6 +78,7 @@ def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
         not_before=command.not_before,
         retry_of=command.retry_of,
         run_id=None if waits else command.run_id,
+        webhook=command.webhook,
         create_time=view.now,
         update_time=view.now,
         first_event_sequence=commit.next_event_sequence,

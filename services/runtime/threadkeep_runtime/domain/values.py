@@ -90,6 +90,14 @@ class RetryPolicy:
         return min(full, self.max_backoff_seconds) * (0.5 + 0.5 * jitter)
 
 
+class Webhook(NamedTuple):
+    """Where messages are posted to."""
+
+    url: str
+    secret: str | None = None
+    """The secret's name."""
+
+
 class Answer(NamedTuple):
     """An answer to a ticket: a decision, a JSON value, or both."""
 
@@ -169,6 +177,8 @@ class Task:
     cancel_reason: str | None = None
     result: Payload | None = None
     failure: Failure | None = None
+    webhook: Webhook | None = None
+    """Where its end is posted to."""
     create_time: datetime
     update_time: datetime
     end_time: datetime | None = None

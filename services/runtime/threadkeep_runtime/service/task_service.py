@@ -14,6 +14,7 @@ from threadkeep_runtime.domain.commands import SessionDraft, TaskFilter
 from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, fill, origin_of
+from threadkeep_runtime.service.outbox_convert import webhook_of
 from threadkeep_runtime.service.render import task_to_proto
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.store import reads
@@ -69,6 +70,9 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             "retry": parse.retry_policy_of(request.retry_policy, self.rooms.settings.max_attempts),
             "strategy": _strategy(request.multitask_strategy),
             "max_enqueued": self.rooms.limits["max_enqueued_tasks"],
+            "webhook": webhook_of(request.webhook, self.rooms.webhooks, "webhook")
+            if request.HasField("webhook")
+            else None,
             "if_missing": if_missing,
             "not_before": parse.optional_time(request, "not_before"),
         }

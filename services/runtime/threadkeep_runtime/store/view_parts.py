@@ -151,6 +151,8 @@ def load_taken(connection: Connection, batch: Sequence[commands.Command]) -> dic
         wanted[kind].setdefault((owner, name), []).append(thread_key)
 
     for command in batch:
+        if isinstance(command, (commands.DeliverMessage, commands.DeliverTask)):
+            want("event", command.thread_key, command.inbox.event_id, command.thread_key)
         if isinstance(command, commands.SubmitTask) and command.names_task:
             want("task", command.scope_key, command.task_id, command.thread_key)
         elif isinstance(command, commands.CommitThread):

@@ -26,6 +26,7 @@ from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack, sta
 from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
+from threadkeep_runtime.store.outbox import load_lines
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
 from threadkeep_runtime.store.state import load_held
 from threadkeep_runtime.store.statements import one_of, padded
@@ -131,6 +132,7 @@ def views_of_locked(
     named_runs = load_pairs(connection, RUNS, missing_runs, "run_id", run_of)
     taken = load_taken(connection, batch)
     indexes = load_checkpoint_indexes(connection, batch, found)
+    lines = load_lines(connection, batch)
     named_state = [
         (command.thread_key, command.scope_key, one.key)
         for command in batch
@@ -164,6 +166,7 @@ def views_of_locked(
                 named_task=named_task,
                 named_ticket=named_tickets.get((key, _ticket_named(command) or "")),
                 taken=taken.get(key, frozenset()),
+                lines=lines,
                 **{"next_task": next_tasks.get(key), **_selection(connection, command, found, moment)},
                 checkpoints=indexes.get(key, CheckpointIndex()),
                 state=held.get(key, {}),

@@ -52,6 +52,8 @@ tasks = sa.Table(
     sa.Column("result", Bytes()),
     # {"code": text, "message": text, "retryable": boolean}
     sa.Column("failure", JsonText()),
+    # Where its end is posted to: {"url": text, "secret": text, if one was named}.
+    sa.Column("webhook", JsonText()),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Column("update_time", UtcTimestamp(), nullable=False),
     sa.Column("end_time", UtcTimestamp()),

@@ -13,6 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.common.v1 import content_pb2 as _content_pb2
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
+from threadkeep.runtime.v1 import webhook_pb2 as _webhook_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -291,6 +292,7 @@ class Task(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task's id inside its scope."""
     session_id: _builtins.str
@@ -363,6 +365,10 @@ class Task(_message.Message):
     def not_before(self) -> _timestamp_pb2.Timestamp:
         """No run of it opens earlier. Absent: at once."""
 
+    @_builtins.property
+    def webhook(self) -> _webhook_pb2.Webhook:
+        """Where its end is posted to. Absent: nowhere."""
+
     def __init__(
         self,
         *,
@@ -391,10 +397,11 @@ class Task(_message.Message):
         attempt: _builtins.int = ...,
         not_before: _timestamp_pb2.Timestamp | None = ...,
         retry_of: _builtins.str | None = ...,
+        webhook: _webhook_pb2.Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "not_before", b"not_before", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "run_id", b"run_id", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "not_before", b"not_before", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "run_id", b"run_id", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "not_before", b"not_before", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "not_before", b"not_before", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancel_request_time: _TypeAlias = _typing.Literal["cancel_request_time"]  # noqa: Y015
     _WhichOneofArgType__cancel_request_time: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time"]  # noqa: Y015
@@ -406,6 +413,8 @@ class Task(_message.Message):
     _WhichOneofArgType__retry_of: _TypeAlias = _typing.Literal["_retry_of", b"_retry_of"]  # noqa: Y015
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    _WhichOneofReturnType__webhook: _TypeAlias = _typing.Literal["webhook"]  # noqa: Y015
+    _WhichOneofArgType__webhook: _TypeAlias = _typing.Literal["_webhook", b"_webhook"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cancel_request_time) -> _WhichOneofReturnType__cancel_request_time | None: ...
     @_typing.overload
@@ -416,5 +425,7 @@ class Task(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_of) -> _WhichOneofReturnType__retry_of | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__webhook) -> _WhichOneofReturnType__webhook | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015

@@ -13,6 +13,7 @@ from threadkeep.common.v1 import payload_pb2 as _payload_pb2
 from threadkeep.runtime.v1 import commit_pb2 as _commit_pb2
 from threadkeep.runtime.v1 import session_service_pb2 as _session_service_pb2
 from threadkeep.runtime.v1 import task_pb2 as _task_pb2
+from threadkeep.runtime.v1 import webhook_pb2 as _webhook_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -64,6 +65,7 @@ class SubmitTaskRequest(_message.Message):
     MULTITASK_STRATEGY_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_FIELD_NUMBER: _builtins.int
     IF_SESSION_MISSING_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
     session_id: _builtins.str
@@ -107,6 +109,12 @@ class SubmitTaskRequest(_message.Message):
         past: at once.
         """
 
+    @_builtins.property
+    def webhook(self) -> _webhook_pb2.Webhook:
+        """Where the task's end is posted to: a message of type `threadkeep.task.completed`, `.failed`, `.canceled` or `.rejected`, whose
+        data is {task}: the Task in proto3 JSON with proto field names, without its input. Absent: nowhere.
+        """
+
     def __init__(
         self,
         *,
@@ -124,10 +132,11 @@ class SubmitTaskRequest(_message.Message):
         multitask_strategy: _task_pb2.MultitaskStrategy.ValueType = ...,
         not_before: _timestamp_pb2.Timestamp | None = ...,
         if_session_missing: _task_pb2.IfSessionMissing.ValueType = ...,
+        webhook: _webhook_pb2.Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "not_before", b"not_before", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "not_before", b"not_before", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
     _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
@@ -137,6 +146,8 @@ class SubmitTaskRequest(_message.Message):
     _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
     _WhichOneofReturnType__task_id: _TypeAlias = _typing.Literal["task_id"]  # noqa: Y015
     _WhichOneofArgType__task_id: _TypeAlias = _typing.Literal["_task_id", b"_task_id"]  # noqa: Y015
+    _WhichOneofReturnType__webhook: _TypeAlias = _typing.Literal["webhook"]  # noqa: Y015
+    _WhichOneofArgType__webhook: _TypeAlias = _typing.Literal["_webhook", b"_webhook"]  # noqa: Y015
     _WhichOneofReturnType_session: _TypeAlias = _typing.Literal["session_id", "create_session"]  # noqa: Y015
     _WhichOneofArgType_session: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     @_typing.overload
@@ -147,6 +158,8 @@ class SubmitTaskRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__task_id) -> _WhichOneofReturnType__task_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__webhook) -> _WhichOneofReturnType__webhook | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_session) -> _WhichOneofReturnType_session | None: ...
 
