@@ -266,7 +266,26 @@ async def _artifacts(call: Both, tmp_path: Path) -> None:
     assert (await call("artifacts.get", made.artifact_id, 1)).metadata.labels == {"k": "v"}
     assert [one.version for one in await call("artifacts.list", name="c.bin")] == [2]
     assert [one.version for one in await call("artifacts.list_versions", made.artifact_id, page_size=1)] == [2, 1]
-    assert (await call("artifacts.delete", made.artifact_id)).version_count == 2
+    mine = made.artifact_id
+    assert (await call("artifacts.diff", mine, 2)).diff == ""
+    small = await call("artifacts.create", "text", "c.txt", artifact_id=mine, path="/c", produced_from=[made, again])
+    assert [one.version for one in small.metadata.produced_from] == [1, 2]
+    copied = await call("artifacts.copy", again.sha256, "c.txt", artifact_id=mine, visibility="run", session_id="s")
+    assert copied.version == 4
+    with pytest.raises(errors.ArtifactNotFound):
+        await call("artifacts.update", mine, labels={"a": "b"})
+    reader = Both(call.client.as_reader(session_id="s"))
+    changed = await reader("artifacts.update", mine, expected_version=4, labels={"a": "b"}, visibility="public")
+    call.called.add("artifacts.update")
+    assert (changed.version, changed.metadata.session_id) == (5, "s")
+    assert (await call("artifacts.delete_version", mine, 5)).latest.version == 0
+    assert (await call("artifacts.restore", mine, 5)).latest.version == 5
+    assert (await call("artifacts.usage")).version_count == 5
+    with pytest.raises(errors.UploadNotFound):
+        await call("artifacts.resume", "never begun")
+    named = await call("artifacts.upload", content, "d.bin", upload_id="by name")
+    assert (await call("artifacts.delete", named.artifact_id)).version_count == 1
+    assert (await call("artifacts.delete", made.artifact_id)).version_count == 5
     with pytest.raises(errors.ArtifactNotFound):
         await call("artifacts.read", made.artifact_id)
 

@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from threadkeep._artifact_errors import (
+    ArtifactNotFound,
+    ContentNotText,
+    ContentStoreUnavailable,
+    CorruptContent,
+    LastVersion,
+    OffsetOutOfRange,
+    PathTaken,
+    QuotaExceeded,
+    UploadMismatch,
+    UploadNotFound,
+)
 from threadkeep._errors import (
     Aborted,
     AlreadyExists,
@@ -61,12 +73,6 @@ class EntityNotFound(NotFound):
     """No such config entity for the caller's scope."""
 
     reason = "ENTITY_NOT_FOUND"
-
-
-class ArtifactNotFound(NotFound):
-    """No such artifact, or no such version of it, in the caller's scope."""
-
-    reason = "ARTIFACT_NOT_FOUND"
 
 
 class MessageNotFound(NotFound):
@@ -163,12 +169,6 @@ class CheckpointDeleted(FailedPrecondition):
     reason = "CHECKPOINT_DELETED"
 
 
-class UploadMismatch(FailedPrecondition):
-    """The upload's bytes do not have the size or digest that was announced."""
-
-    reason = "UPLOAD_MISMATCH"
-
-
 class FieldInvalid(InvalidArgument):
     """A field breaks a rule; `violations` name it."""
 
@@ -215,12 +215,6 @@ class RevisionCompacted(OutOfRange):
     """History up to there was compacted; `resume_revision` is the oldest left."""
 
     reason = "REVISION_COMPACTED"
-
-
-class OffsetOutOfRange(OutOfRange):
-    """The offset lies beyond the content's end."""
-
-    reason = "OFFSET_OUT_OF_RANGE"
 
 
 class FreshnessTimeout(DeadlineExceeded):
@@ -271,18 +265,6 @@ class PeerUnavailable(Unavailable):
     reason = "PEER_UNAVAILABLE"
 
 
-class ContentStoreUnavailable(Unavailable):
-    """Where artifact content lies is out of reach, or full."""
-
-    reason = "CONTENT_STORE_UNAVAILABLE"
-
-
-class CorruptContent(DataLoss):
-    """Stored or received content does not have its digest."""
-
-    reason = "CORRUPT_CONTENT"
-
-
 class ScopeRequired(Unauthenticated):
     """The call names no scope."""
 
@@ -327,6 +309,8 @@ __all__ = [
     "CheckpointDeleted",
     "CheckpointIdOrder",
     "CommitUnknown",
+    "ContentNotText",
+    "ContentStoreUnavailable",
     "Contention",
     "CorruptContent",
     "CursorExpired",
@@ -343,6 +327,7 @@ __all__ = [
     "IdTaken",
     "Internal",
     "InvalidArgument",
+    "LastVersion",
     "LeaseLost",
     "LeaseRequired",
     "LimitExceeded",
@@ -352,8 +337,10 @@ __all__ = [
     "OffsetOutOfRange",
     "OutOfRange",
     "PageTokenInvalid",
+    "PathTaken",
     "PeerUnavailable",
     "PermissionDenied",
+    "QuotaExceeded",
     "RequestIdReused",
     "ResourceExhausted",
     "RevisionCompacted",
@@ -376,6 +363,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UploadMismatch",
+    "UploadNotFound",
     "Violation",
     "WaitTimeout",
 ]

@@ -11,7 +11,8 @@ from tests.store.artifacts.conftest import House, Parts
 from tests.support.artifacts import MIB
 from tests.support.waiting import eventually
 from threadkeep_artifacts.domain.values import ArtifactFilter, ContentClaim
-from threadkeep_artifacts.store import artifacts as rows
+from threadkeep_artifacts.domain.visibility import OPERATOR, Reader
+from threadkeep_artifacts.store import listing as rows
 from threadkeep_artifacts.tables import artifacts, blob_chunks, blobs
 from threadkeep_chassis.errors import CorruptContent
 
@@ -74,7 +75,7 @@ async def test_memory_stays_flat_however_large_the_content_is(house: House) -> N
         version = await house.upload(b"", large)
         read = 0
         key = await _scope_key(house, version.artifact_id)
-        found, plan = await house.downloads.open(key, version.artifact_id, 0, 0, 0)
+        found, plan = await house.downloads.open(key, OPERATOR, version.artifact_id, 0, 0, 0)
         async for chunk in house.downloads.read(key, found, plan):
             read += len(chunk)
         _, peak = tracemalloc.get_traced_memory()
@@ -110,7 +111,7 @@ async def test_no_transaction_is_open_while_the_client_sends_or_reads(house: Hou
 
     version = await house.upload(CONTENT[: 2 * MIB], watched)
     key = await _scope_key(house, version.artifact_id)
-    found, plan = await house.downloads.open(key, version.artifact_id, 0, 0, 0)
+    found, plan = await house.downloads.open(key, OPERATOR, version.artifact_id, 0, 0, 0)
     async for _ in house.downloads.read(key, found, plan):
         # What is read ahead ends by itself, whatever the client does.
         await eventually(all_closed)
@@ -130,7 +131,7 @@ async def test_lists_read_no_content_and_start_at_an_index_of_their_own(house: H
         "artifact_labels_by_scope_key_key_value_list_number": ArtifactFilter(labels={"a": "b"}),
     }
     for index, filters in wanted.items():
-        statement = rows.latest_statement("k", filters, before=10, limit=50)
+        statement = rows.latest_statement("k", Reader(), filters, before=10, limit=50)
         text = str(statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
         async with house.database.read() as connection:
             plan = [row.detail for row in await connection.execute(sa.text(f"EXPLAIN QUERY PLAN {text}"))]

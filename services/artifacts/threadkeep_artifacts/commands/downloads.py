@@ -10,6 +10,7 @@ from threadkeep_artifacts.blobs.port import BlobStore
 from threadkeep_artifacts.domain.content import ReadPlan, Slice, plan_read
 from threadkeep_artifacts.domain.errors import ArtifactNotFound
 from threadkeep_artifacts.domain.values import ArtifactVersion, StoredContent
+from threadkeep_artifacts.domain.visibility import OPERATOR, Reader
 from threadkeep_artifacts.store import versions
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.errors import CorruptContent, FieldInvalid
@@ -26,7 +27,7 @@ class Downloads:
         self._blobs = blobs
 
     async def open(
-        self, scope_key: str, artifact_id: str, version: int, offset: int, length: int
+        self, scope_key: str, reader: Reader, artifact_id: str, version: int, offset: int, length: int
     ) -> tuple[ArtifactVersion, ReadPlan]:
         """The version (0: the latest) and what to read of it (`length` 0: to the end).
 
@@ -36,7 +37,7 @@ class Downloads:
             if value < 0:
                 raise FieldInvalid(name, "must not be negative")
         async with self._database.read() as connection:
-            found = await versions.read_version_and_content(connection, scope_key, artifact_id, version)
+            found = await versions.read_version_and_content(connection, scope_key, reader, artifact_id, version)
         if found is None:
             raise ArtifactNotFound()
         return found[0], plan_read(found[1], offset, length)
@@ -85,8 +86,9 @@ class Downloads:
 
     async def _check_still_there(self, scope_key: str, version: ArtifactVersion) -> None:
         async with self._database.read() as connection:
-            if await versions.read_version(connection, scope_key, version.artifact_id, version.version) is None:
-                raise ArtifactNotFound()
+            found = await versions.read_version(connection, scope_key, OPERATOR, version.artifact_id, version.version)
+        if found is None:
+            raise ArtifactNotFound()
 
 
 def _corrupt(sha256: str, index: int, what: str) -> CorruptContent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import structlog
@@ -15,6 +15,7 @@ from threadkeep_artifacts.store import contents
 from threadkeep_chassis.clock import Clock
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_chassis.errors import ThreadkeepError, Unavailable
+from threadkeep_chassis.ids import new_id
 
 WRITES_AT_ONCE = 3
 """Chunks of one upload that are on their way to the blob store at once."""
@@ -25,8 +26,11 @@ _log = structlog.get_logger("threadkeep.artifacts")
 class Stage:
     """Where an upload's chunks go before they count."""
 
-    def __init__(self, database: Database, blobs: BlobStore, clock: Clock, blob_id: str, ttl_seconds: float) -> None:
+    def __init__(
+        self, database: Database, blobs: BlobStore, clock: Clock, blob_id: str, holder: str, ttl_seconds: float
+    ) -> None:
         self.blob_id = blob_id
+        self.holder = holder
         self._database = database
         self._blobs = blobs
         self._clock = clock
@@ -67,7 +71,7 @@ class Stage:
         asked = self._clock.monotonic()
 
         async def work(connection: Connection) -> bool:
-            return await contents.touch_stage(connection, self.blob_id, await connection.now())
+            return await contents.touch_stage(connection, self.blob_id, self.holder, await connection.now())
 
         self._lost = not await self._database.retrying(work)
         self._touched = asked
@@ -84,33 +88,48 @@ class Stage:
 
 @asynccontextmanager
 async def staging(
-    database: Database, blobs: BlobStore, clock: Clock, blob_id: str, ttl_seconds: float
+    database: Database,
+    blobs: BlobStore,
+    clock: Clock,
+    ttl_seconds: float,
+    open_: Callable[[Connection, str], Awaitable[str]],
+    survives: Callable[[BaseException], bool] = lambda _: False,
 ) -> AsyncIterator[Stage]:
-    """A stage for the block. What the block does not make content of (`contents.close_stage`) goes to the sweep."""
+    """A stage for the block. What the block does not make content of (`contents.close_stage`) goes to the sweep, unless
+    it `survives` the error, so that another stream can go on.
 
-    async def open_(connection: Connection) -> None:
-        await contents.open_stage(connection, blob_id, await connection.now())
+    `open_` gets a transaction and a fresh holder, opens or takes over a staged blob for it, and gives the blob's id.
+    """
+    holder = new_id()
+
+    async def opened(connection: Connection) -> str:
+        return await open_(connection, holder)
 
     async def drop(connection: Connection) -> None:
-        await contents.drop_stage(connection, blob_id, await connection.now())
+        await contents.drop_stage(connection, stage.blob_id, holder, await connection.now())
 
-    async def clean_up() -> None:
+    async def clean_up(keep: bool) -> None:
         await stage.at_rest()
+        if keep:
+            return
         try:
             await database.retrying(drop)
         except ThreadkeepError as error:
             # The sweep finds it when its time is over.
             _log.warning("staged upload not dropped", reason=error.reason)
 
-    await database.retrying(open_)
-    stage = Stage(database, blobs, clock, blob_id, ttl_seconds)
+    stage = Stage(database, blobs, clock, await database.retrying(opened), holder, ttl_seconds)
     alive = asyncio.create_task(stage.keep_alive(), name="artifacts-upload-alive")
+    keep = False
     try:
         yield stage
+    except BaseException as error:
+        keep = survives(error)
+        raise
     finally:
         alive.cancel()
         await asyncio.gather(alive, return_exceptions=True)
-        cleaning = asyncio.ensure_future(clean_up())
+        cleaning = asyncio.ensure_future(clean_up(keep))
         try:
             await asyncio.shield(cleaning)
         except asyncio.CancelledError:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from threadkeep_artifacts.domain.errors import OffsetOutOfRange, UploadMismatch
+from threadkeep_artifacts.domain.media_types import HEAD_BYTES
 from threadkeep_artifacts.domain.values import ContentClaim, StoredContent
 
 
@@ -21,9 +22,13 @@ class Assembler:
         self._digests = bytearray()
         self.size = 0
         """How many bytes were taken."""
+        self.head = b""
+        """The first bytes, for `media_types.detect`."""
 
     def take(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
         """Takes a piece; yields the chunks that it completes, as (index, bytes). Exhaust it before the next call."""
+        if self.size < HEAD_BYTES:
+            self.head += piece[: HEAD_BYTES - self.size]
         self.size += len(piece)
         self._whole.update(piece)
         self._pieces.append(piece)
