@@ -11,6 +11,7 @@ EVERY_RPC = pytest.mark.parametrize("rpc", rpcs(), ids=lambda rpc: rpc.name)
 # Fields of requests that end like an id and are none, and why.
 NOT_IDS = {
     "threadkeep.runtime.v1.PendingWrite.task_id": "LangGraph's own text, which its checkpoints compare with",
+    "threadkeep.runtime.v1.PendingWriteName.task_id": "the same text",
     "threadkeep.runtime.v1.LiveObservation.session_id": "the server fills it in",
     "threadkeep.runtime.v1.LiveObservation.task_id": "the server fills it in",
     "threadkeep.runtime.v1.LiveObservation.run_id": "the server fills it in",

@@ -149,9 +149,10 @@ async def test_config_is_put_explained_rolled_back_hidden_and_watched(shell: She
     second = await shell.json("config", "put", "provider", "p", "-f", "q.yaml")
     changes = await shell.json("config", "diff", "provider", "p", str(first["revision"]))
     assert "provider.model" in {change["path"] for change in changes}
+    await shell.json("config", "put", "provider", "p", "-f", "p.json", "--only", "model")
     back = await shell.json("config", "rollback", "provider", "p", str(first["revision"]))
     assert back["digest"] == first["digest"]
-    assert len(await shell.json("config", "history", "provider", "p")) == 3
+    assert len(await shell.json("config", "history", "provider", "p")) == 4
     explained = await shell.json("config", "explain", "provider", "p")
     assert [one["winner"] for one in explained["candidates"]] == [True]
     code, error = await shell.fails("config", "put", "provider", "p", "-f", "q.yaml", "--expected-revision", "0")
@@ -211,6 +212,9 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
 
 
 async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
+    await shell.json("sessions", "create", "--id", "gone", "--artifacts", "keep")
+    assert (await shell.json("sessions", "delete", "gone", "--artifacts", "delete"))["commit_sequence"] == 2
+    assert (await shell.fails("sessions", "get", "gone"))[0] == NOT_FOUND
     command = ("sessions", "create", "--title", "once", "--request-id", "r-1")
     assert await shell.json(*command) == await shell.json(*command)
     code, error = await shell.fails("sessions", "create", "--title", "other", "--request-id", "r-1")

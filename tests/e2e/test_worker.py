@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from tests.support.waiting import eventually
 from threadkeep import errors
 from threadkeep.config.v1 import entity_pb2
+from threadkeep.langgraph import ThreadkeepSaver
 from threadkeep.runtime.v1 import event_pb2, run_pb2, task_pb2, ticket_pb2
 from threadkeep.worker import ExecutionSettings
 
@@ -170,6 +171,34 @@ async def test_a_write_that_the_server_refuses_fails_the_run_by_its_reason(site:
     failed = await site.ended(await site.submit("grow"))
     assert failed.state == task_pb2.TASK_STATE_FAILED
     assert "limit" in failed.failure.code or "resource" in failed.failure.code.lower(), failed.failure
+
+
+@pytest.mark.rule("R1", "R20")
+@pytest.mark.case("B92")
+async def test_a_state_larger_than_a_message_is_one_commit_all_the_same(site: Any) -> None:
+    def grow(build: Any) -> Any:
+        from langgraph.graph import START, StateGraph
+
+        from tests.support.worker_graphs import Log
+
+        # Bytes are no JSON: the result goes without them.
+        big = lambda state: {"log": [bytes(18 * 1024 * 1024)]}  # noqa: E731
+        after = lambda state: {"log": [len(state["log"][0])]}  # noqa: E731
+        return StateGraph(Log).add_node("big", big).add_node("after", after).add_edge(START, "big").add_edge(
+            "big", "after"
+        )  # fmt: skip
+
+    await site.agent("grow")
+    site.worker(graphs={"grow": grow})
+    task = await site.submit("grow")
+    assert await site.completed(task) == {}
+    saver = ThreadkeepSaver(site.client)
+    head = await saver.aget_tuple({"configurable": {"thread_id": task.session_id}})
+    assert head is not None
+    assert head.checkpoint["channel_values"]["log"] == [bytes(18 * 1024 * 1024), 18 * 1024 * 1024]
+    events = [one async for one in site.client.events.list(session_id=task.session_id)]
+    saved = [one for one in events if one.type == "threadkeep.checkpoint.saved"]
+    assert len({one.commit_sequence for one in saved}) == len(saved)
 
 
 SCRIPT = [

@@ -1,10 +1,12 @@
 """Config calls for tests, as any client would make them with the stubs, and config servers alone."""
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from google.protobuf import json_format
 
 from tests.support.calls import ErrorDetails, Metadata, error_details, scope_of
 from tests.support.descriptors import fresh_id
@@ -18,6 +20,12 @@ SECONDS = 30.0
 PROVIDER = entity_pb2.ENTITY_TYPE_PROVIDER
 TOOL = entity_pb2.ENTITY_TYPE_TOOL
 AGENT = entity_pb2.ENTITY_TYPE_AGENT
+SKILL = entity_pb2.ENTITY_TYPE_SKILL
+MCP_SERVER = entity_pb2.ENTITY_TYPE_MCP_SERVER
+SANDBOX_PROFILE = entity_pb2.ENTITY_TYPE_SANDBOX_PROFILE
+DEFAULTS = entity_pb2.ENTITY_TYPE_DEFAULTS
+CUSTOM = entity_pb2.ENTITY_TYPE_CUSTOM
+CUSTOM_SCHEMA = entity_pb2.ENTITY_TYPE_CUSTOM_SCHEMA
 
 
 def agent(prompt: str = "Be brief.", **more: Any) -> entity_pb2.Definition:
@@ -34,6 +42,21 @@ def tool(description: str = "Reads.", entry_point: str = "tools.files:read", **m
 def provider(type: str = "scripted", **more: Any) -> entity_pb2.Definition:
     """A provider."""
     return entity_pb2.Definition(provider=entity_pb2.Provider(type=type, **more))
+
+
+def defined(**definition: Any) -> entity_pb2.Definition:
+    """A definition of any type, its body as JSON: `defined(skill={"description": "..."})`."""
+    return json_format.ParseDict(definition, entity_pb2.Definition())
+
+
+def schema(document: Any, **more: Any) -> entity_pb2.Definition:
+    """The schema of documents."""
+    return defined(custom_schema={"schema_json": json.dumps(document, separators=(",", ":")), **more})
+
+
+def custom(schema: str, document: Any) -> entity_pb2.Definition:
+    """A document."""
+    return defined(custom={"schema": schema, "document_json": json.dumps(document, separators=(",", ":"))})
 
 
 class Caller:

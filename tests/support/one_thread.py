@@ -28,6 +28,7 @@ class OneThread:
     def __init__(self) -> None:
         self.now = START
         self.thread: Thread | None = None
+        self.is_deleted = False
         self.tasks: dict[str, Task] = {}
         self.runs: dict[str, Run] = {}
         self.tickets: dict[str, Ticket] = {}
@@ -137,6 +138,8 @@ class OneThread:
         lease = getattr(command, "lease", None)
         run_id = lease.run_id if lease is not None else getattr(command, "run_id", "")
         thread = self.thread
+        if self.is_deleted:
+            return View(now=self.now, partition=0, is_deleted=True)
         return View(
             now=self.now,
             partition=0,
@@ -177,6 +180,7 @@ class OneThread:
         if thread is None:
             return
         before = self.thread
+        assert not self.is_deleted, "R19: a deleted thread never changes again"
         # R2: dense sequences.
         assert thread.commit_sequence == (before.commit_sequence if before else 0) + 1
         assert thread.event_sequence == len(self.events) + len(decision.events)
@@ -206,6 +210,13 @@ class OneThread:
                 if isinstance(op, CheckpointPut):
                     self.checkpoints.setdefault((op.checkpoint_ns, op.checkpoint_id), thread.commit_sequence)
         self._check_state()
+        if decision.deletes_thread:
+            # R19: nothing is at work in it, and the last event says so.
+            assert self.open_run is None
+            assert self.lease is None
+            assert not self.open_tickets
+            assert self.types[-1] == "session.deleted"
+            self.is_deleted = True
 
     def _apply_lease(self, decision: Decision) -> None:
         assert decision.lease_before == self.lease
@@ -247,7 +258,7 @@ class OneThread:
         assert bool(waits) == (run is not None and run.state == "AWAITING")
         # R5: whoever is enqueued waits behind an open run, and nowhere else.
         assert self.thread.enqueued_count == len(self.enqueued)
-        assert run is not None or not self.enqueued
+        assert run is not None or not self.enqueued or self.types[-1] == "session.deleted"
         roots = [checkpoint_id for namespace, checkpoint_id in self.checkpoints if namespace == ""]
         assert self.thread.root_checkpoint_id == max(roots, default=None)
         for task in self.tasks.values():

@@ -8,15 +8,26 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from threadkeep.config.v1 import entity_pb2
+from threadkeep.config.v1 import definition_pb2, entity_pb2
 from threadkeep_cli.exits import UsageProblem
 from threadkeep_cli.parsing import read_text
 
-_KINDS = {"provider": entity_pb2.Provider, "tool": entity_pb2.Tool, "agent": entity_pb2.Agent}
-_FOLDERS = ("agents", "providers", "tools")
+_KINDS = {
+    "provider": entity_pb2.Provider,
+    "tool": entity_pb2.Tool,
+    "agent": entity_pb2.Agent,
+    "skill": definition_pb2.Skill,
+    "mcp_server": definition_pb2.McpServer,
+    "sandbox_profile": definition_pb2.SandboxProfile,
+    "defaults": definition_pb2.Defaults,
+    "custom": definition_pb2.Custom,
+    "custom_schema": definition_pb2.CustomSchema,
+}
+_FOLDERS = (
+    *("agents", "tools", "providers", "skills", "mcp_servers", "sandbox_profiles"),
+    *("defaults", "custom", "custom_schemas"),
+)
 _ENDINGS = (".yaml", ".yml", ".md")
-
-Body = entity_pb2.Provider | entity_pb2.Tool | entity_pb2.Agent
 
 
 def read_set(directory: Path) -> dict[str, bytes]:
@@ -28,12 +39,16 @@ def read_set(directory: Path) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for folder in _FOLDERS:
         for path in sorted((directory / folder).rglob("*")):
-            if path.is_file() and path.suffix in _ENDINGS and not path.name.startswith("."):
-                found[path.relative_to(directory).as_posix()] = path.read_bytes()
+            inside = path.relative_to(directory)
+            is_hidden = any(part.startswith(".") for part in inside.parts)
+            # Skills have files of any kind beside them.
+            is_wanted = path.suffix in _ENDINGS or (folder == "skills" and len(inside.parts) > 2)
+            if is_wanted and not is_hidden and path.is_file():
+                found[inside.as_posix()] = path.read_bytes()
     return found
 
 
-def read_definition(kind: str, file: str) -> Body:
+def read_definition(kind: str, file: str) -> Any:
     """The definition of one entity, from YAML or JSON with the contract's field names.
 
     A field that holds JSON, such as `options_json`, may be written out under its name without `_json`.
@@ -43,7 +58,7 @@ def read_definition(kind: str, file: str) -> Body:
     value = _read(file)
     if not isinstance(value, dict):
         raise UsageProblem(f"{file} holds no definition: it must be a mapping of fields")
-    message = _KINDS[kind]()
+    message: Any = _KINDS[kind]()
     _write_out_json(value, message.DESCRIPTOR)
     try:
         json_format.ParseDict(value, message)
@@ -68,3 +83,8 @@ def _write_out_json(value: dict[str, Any], descriptor: Any) -> None:
         name = field.name.removesuffix("_json")
         if name != field.name and name in value and field.name not in value:
             value[field.name] = json.dumps(value.pop(name), ensure_ascii=False)
+        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            inner = value.get(field.name)
+            for one in inner if isinstance(inner, list) else [inner]:
+                if isinstance(one, dict):
+                    _write_out_json(one, field.message_type)

@@ -87,6 +87,7 @@ class Sessions(Part):
     get = _unary(sessions.get)
     list = _pages(sessions.list)
     update = _unary(sessions.update)
+    delete = _unary(sessions.delete)
 
 
 class Tasks(Part):
@@ -137,6 +138,7 @@ class Checkpoints(Part):
     put = _unary(threads.put)
     put_writes = _unary(threads.put_writes)
     get = _unary(threads.get)
+    stage_chunk = _unary(threads.stage_chunk)
     delete_thread = _unary(threads.delete_thread)
     delete_for_runs = _unary(threads.delete_for_runs)
     copy_thread = _unary(threads.copy_thread)
@@ -151,6 +153,11 @@ class Checkpoints(Part):
                     yield checkpoint
         finally:
             await frames.aclose()  # type: ignore[attr-defined]
+
+    async def read_value(self, *place: Any) -> bytes:
+        """A value that a reply left out; its place is said by `threadkeep._api.threads.read_value`."""
+        frames = self._transport.listed(threads.read_value(*place), self._context, self._options)
+        return b"".join([frame.data async for frame in frames])
 
 
 class Store(Part):
@@ -219,6 +226,7 @@ class Config(Part):
     """Definitions of agents, tools and providers."""
 
     put = _unary(config.put)
+    update = _unary(config.update)
     hide = _unary(config.hide)
     get = _unary(config.get)
     list = _pages(config.list)

@@ -86,6 +86,7 @@ class Sessions(Part):
     get = _unary(sessions.get)
     list = _pages(sessions.list)
     update = _unary(sessions.update)
+    delete = _unary(sessions.delete)
 
 
 class Tasks(Part):
@@ -136,6 +137,7 @@ class Checkpoints(Part):
     put = _unary(threads.put)
     put_writes = _unary(threads.put_writes)
     get = _unary(threads.get)
+    stage_chunk = _unary(threads.stage_chunk)
     delete_thread = _unary(threads.delete_thread)
     delete_for_runs = _unary(threads.delete_for_runs)
     copy_thread = _unary(threads.copy_thread)
@@ -145,6 +147,11 @@ class Checkpoints(Part):
         """CheckpointTuples, newest first; the filters are those of `threadkeep._api.threads.list`."""
         for frame in self._transport.listed(threads.list(**filters), self._context, self._options):
             yield from frame.checkpoints
+
+    def read_value(self, *place: Any) -> bytes:
+        """A value that a reply left out; its place is said by `threadkeep._api.threads.read_value`."""
+        frames = self._transport.listed(threads.read_value(*place), self._context, self._options)
+        return b"".join(frame.data for frame in frames)
 
 
 class Store(Part):
@@ -199,6 +206,7 @@ class Config(Part):
     """Definitions of agents, tools and providers."""
 
     put = _unary(config.put)
+    update = _unary(config.update)
     hide = _unary(config.hide)
     get = _unary(config.get)
     list = _pages(config.list)

@@ -75,6 +75,12 @@ class EntityNotFound(NotFound):
     reason = "ENTITY_NOT_FOUND"
 
 
+class CheckpointValueNotFound(NotFound):
+    """No such value of a checkpoint in the caller's scope, or it was deleted meanwhile."""
+
+    reason = "CHECKPOINT_VALUE_NOT_FOUND"
+
+
 class MessageNotFound(NotFound):
     """No such message in the caller's scope."""
 
@@ -167,6 +173,12 @@ class CheckpointDeleted(FailedPrecondition):
     """The checkpoint was deleted; it does not come back."""
 
     reason = "CHECKPOINT_DELETED"
+
+
+class StagedValueIncomplete(FailedPrecondition):
+    """A staged value lacks chunks, or has another size; stage it again."""
+
+    reason = "STAGED_VALUE_INCOMPLETE"
 
 
 class FieldInvalid(InvalidArgument):
@@ -308,6 +320,7 @@ __all__ = [
     "ArtifactNotFound",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CheckpointValueNotFound",
     "CommitUnknown",
     "ContentNotText",
     "ContentStoreUnavailable",
@@ -353,6 +366,7 @@ __all__ = [
     "SessionNotFound",
     "ShuttingDown",
     "SlowConsumer",
+    "StagedValueIncomplete",
     "TaskNotFound",
     "TaskTerminal",
     "ThreadVersionConflict",

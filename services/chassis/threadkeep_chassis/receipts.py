@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from google.protobuf.message import Message
@@ -25,8 +25,11 @@ RECEIPT_TTL = timedelta(hours=24)
 """How long a receipt is kept at least."""
 
 
-def receipts_table(metadata: sa.MetaData) -> sa.Table:
-    """Declares `receipts`. The service's migrations create it with the index on create_time."""
+def receipts_table(metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.Table:
+    """Declares `receipts`. The service's migrations create it with the index on create_time.
+
+    `more`: columns of the service's own; they have defaults.
+    """
     return sa.Table(
         "receipts",
         metadata,
@@ -36,6 +39,7 @@ def receipts_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("fingerprint", Bytes(), nullable=False),
         sa.Column("response", Bytes(), nullable=False),
         sa.Column("create_time", UtcTimestamp(), nullable=False),
+        *more,
         sa.Index("receipts_by_create_time", "create_time"),
     )
 

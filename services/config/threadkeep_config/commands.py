@@ -8,33 +8,27 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from threadkeep_chassis.canonical import canonical_digest, canonical_json, parse_json
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import Call, Scope
 from threadkeep_chassis.signals import Signals
-from threadkeep_config.domain import diff, manifest, resolution, writes
-from threadkeep_config.domain.errors import AgentUnresolved, EntityNotFound, RevisionCompacted
+from threadkeep_config.documents import Documents
+from threadkeep_config.domain import defaults, diff, resolution, writes
+from threadkeep_config.domain.errors import EntityNotFound, RevisionCompacted
+from threadkeep_config.domain.manifest import Reference
 from threadkeep_config.domain.values import API, Content, Entity, EntityType, Key
 from threadkeep_config.domain.writes import SetAction
+from threadkeep_config.manifests import Manifest, Manifests
 from threadkeep_config.store import entities, revisions
 from threadkeep_config.store.cache import Entry
+from threadkeep_config.store.counting import definition_of
 from threadkeep_config.store.resolver import Resolver, read_candidates
 from threadkeep_config.store.scopes import Views
 from threadkeep_config.store.tail import TOPIC
 
 ResponseT = TypeVar("ResponseT", bound=Message)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """An agent with all that it depends on (C9)."""
-
-    document: bytes
-    digest: str
-    agent_revision: int
 
 
 @dataclass(frozen=True)
@@ -44,6 +38,20 @@ class Explained:
     entity: Entity
     is_winner: bool
     explanation: str
+    counting_fields: Sequence[str] = ()
+    """Of Defaults: the fields that count from it."""
+
+
+@dataclass(frozen=True)
+class AppliedSet:
+    """What became of a set."""
+
+    outcome: Sequence[tuple[SetAction, Entity]]
+    """What happened to each entity, by key."""
+    refused: Mapping[Reference, tuple[str, str]]
+    """Documents that their schemas refuse: (path of the field, rule)."""
+    revision: int
+    """The service's revision after it."""
 
 
 class Commands:
@@ -53,6 +61,8 @@ class Commands:
         self._database = database
         self._signals = signals
         self._resolver = resolver
+        self._manifests = Manifests(database, views, resolver, limits)
+        self._documents = Documents()
         self._limits = limits
         self.views = views
 
@@ -73,14 +83,43 @@ class Commands:
     ) -> tuple[Entity, bool]:
         """Puts a content over the API; gives the entity, and whether that made a revision.
 
-        Raises FileManaged, RevisionConflict, LimitExceeded.
+        Raises FileManaged, RevisionConflict, LimitExceeded, FieldInvalid (a document that its schema refuses).
         """
-        self._limits.check("max_definition_bytes", len(content.definition.encode()))
+        await self._check_content(connection, key, scope, content)
         current = await entities.lock_or_make(connection, key, scope.canonical.decode())
+        return await self._put(connection, current, content, expected_revision)
+
+    async def update(
+        self,
+        connection: Connection,
+        key: Key,
+        scope: Scope,
+        change: Callable[[dict[str, Any]], Content],
+        expected_revision: int | None,
+    ) -> tuple[Entity, bool]:
+        """Puts what `change` makes of the definition that is there. Raises EntityNotFound, and what `put` raises."""
+        current = await entities.lock(connection, key, scope.canonical.decode())
+        if current is None or not current.exists or current.content.hidden:
+            raise EntityNotFound()
+        writes.check_writable(current, expected_revision)
+        content = change(definition_of(current))
+        await self._check_content(connection, key, scope, content)
+        return await self._put(connection, current, content, expected_revision)
+
+    async def _put(
+        self, connection: Connection, current: Entity, content: Content, expected_revision: int | None
+    ) -> tuple[Entity, bool]:
         change = writes.put(current, content, expected_revision)
         if change is None:
             return current, False
         return (await self._write(connection, [change]))[0], True
+
+    async def _check_content(self, connection: Connection, key: Key, scope: Scope, content: Content) -> None:
+        self._limits.check("max_definition_bytes", len(content.definition.encode()))
+        if key.type is EntityType.CUSTOM and content.definition:
+            fault = await self._documents.fault(connection, self.views.inherited(scope), content)
+            if fault is not None:
+                raise FieldInvalid(f"definition.{fault[0]}", fault[1])
 
     async def delete(self, connection: Connection, key: Key, scope: Scope, expected_revision: int | None) -> Entity:
         """Deletes over the API; gives the tombstone. Raises EntityNotFound, FileManaged, RevisionConflict."""
@@ -97,10 +136,9 @@ class Commands:
         then = await self._as_of(connection, key, to_revision, "to_revision")
         if then is None or not then.exists:
             raise EntityNotFound("The entity did not exist at to_revision.")
-        change = writes.put(current, replace(then.content, source=API), expected_revision)
-        if change is None:
-            return current, False
-        return (await self._write(connection, [change]))[0], True
+        writes.check_writable(current, expected_revision)
+        await self._check_content(connection, key, scope, then.content)
+        return await self._put(connection, current, replace(then.content, source=API), expected_revision)
 
     async def apply_set(
         self,
@@ -110,11 +148,13 @@ class Commands:
         broken: Set[tuple[EntityType, str]],
         *,
         dry_run: bool,
-    ) -> tuple[list[tuple[SetAction, Entity]], int]:
-        """Makes the scope's file entities what the set says; gives what became of each, and the service's revision."""
+    ) -> AppliedSet:
+        """Makes the scope's file entities what the set says."""
         scope_key, text = scope.key, scope.canonical.decode()
-        wanted = {Key(type, name, scope_key): content for (type, name), content in contents.items()}
-        spared = {Key(type, name, scope_key) for type, name in broken}
+        # Before rows are made: one that is made must be written.
+        refused = await self._documents.faults_of_set(connection, self.views.inherited(scope), contents, broken)
+        wanted = {Key(*one, scope_key): content for one, content in contents.items() if one not in refused}
+        spared = {Key(*one, scope_key) for one in (*broken, *refused)}
         if dry_run:
             current = await entities.read_set(connection, scope_key, text, wanted, await connection.now())
         else:
@@ -130,7 +170,7 @@ class Commands:
                 entity = replace(entity, content=step.change.content, deleted=False)
             outcome.append((step.action, entity))
         revision, _ = await revisions.state(connection)
-        return outcome, revision
+        return AppliedSet(outcome, refused, revision)
 
     async def _write(self, connection: Connection, changes: Sequence[writes.Change]) -> list[Entity]:
         written = await entities.write(connection, changes)
@@ -184,7 +224,7 @@ class Commands:
             new = await self._as_of(connection, key, to_revision, "to_revision")
         if old is None or new is None:
             raise EntityNotFound()
-        return diff.diff(_definition(old), _definition(new))
+        return diff.diff(definition_of(old), definition_of(new))
 
     async def _as_of(self, connection: Connection, key: Key, revision: int, field: str) -> Entity | None:
         """The entity as it stood at a revision, None if it was not there. Raises FieldInvalid, RevisionCompacted."""
@@ -216,48 +256,15 @@ class Commands:
             [(entity, names[entity.key.scope_key]) for entity in candidates], self.views.precedence
         )
         counts = resolution.winner(candidates)
-        return [Explained(entity, entity is counts, text) for entity, text in zip(candidates, texts, strict=True)]
+        fields: list[list[str]] = [[] for _ in candidates]
+        if counts is not None and type is EntityType.DEFAULTS:
+            merged = defaults.counting_fields([definition_of(one) for one in resolution.layers(candidates)])
+            fields[: len(merged)] = merged
+        return [
+            Explained(entity, entity is counts, text, counted)
+            for entity, text, counted in zip(candidates, texts, fields, strict=True)
+        ]
 
     async def manifest(self, scope: Scope, agent_name: str) -> tuple[Manifest, int]:
-        """The agent's manifest, and the revision that it holds for. Raises AgentUnresolved."""
-        key = ("manifest", scope.key, agent_name)
-        revision = await self._resolver.fresh()
-        entry = self._resolver.cache.get(key)
-        if entry is None:
-            revision, entry = await self._make_manifest(scope, agent_name)
-            if revision == await self._resolver.fresh():
-                self._resolver.cache.put(key, entry)
-        return entry.value, revision
-
-    async def _make_manifest(self, scope: Scope, agent_name: str) -> tuple[int, Entry]:
-        view = self.views.inherited(scope)
-        scope_keys = view.scope_keys or ()
-        agent = (EntityType.AGENT, agent_name)
-        # One snapshot: the agent and what it names are of the same revision.
-        async with self._database.read(snapshot=True) as connection:
-            revision, found = await read_candidates(connection, [agent], scope_keys)
-            counts = resolution.winner(view.ordered(found.get(agent, ())))
-            if counts is None:
-                raise AgentUnresolved([f"agent {agent_name}"])
-            definition = _definition(counts)
-            references = manifest.references(definition)
-            if references:
-                _, found = await read_candidates(connection, references, scope_keys)
-        parts: list[tuple[Entity, Mapping[str, Any]]] = [(counts, definition)]
-        missing = []
-        for reference in references:
-            part = resolution.winner(view.ordered(found.get(reference, ())))
-            if part is None:
-                missing.append(f"{reference[0].field} {reference[1]}")
-            else:
-                parts.append((part, _definition(part)))
-        if missing:
-            raise AgentUnresolved(missing)
-        document = manifest.manifest(parts)
-        made = Manifest(canonical_json(document), canonical_digest(manifest.pinned_content(document)), counts.revision)
-        return revision, Entry(made, (agent, *references), len(made.document))
-
-
-def _definition(entity: Entity) -> dict[str, Any]:
-    document: dict[str, Any] = parse_json(entity.content.definition) if entity.content.definition else {}
-    return document
+        """The agent's manifest, and the revision that it holds for. Raises AgentUnresolved, LimitExceeded."""
+        return await self._manifests.manifest(scope, agent_name)

@@ -31,6 +31,10 @@ PURGE_SECONDS = 600.0
 
 OWN_LIMITS = (
     Limit("max_definition_bytes", 2 * 1024 * 1024, "Move what is large into an artifact or a file that a tool reads."),
+    Limit(
+        "max_manifest_bytes", 8 * 1024 * 1024, "Name fewer skills and tools, or move files of skills into artifacts."
+    ),
+    Limit("max_manifest_agents", 64, "Name fewer sub-agents; one that several name counts each time."),
 )
 
 

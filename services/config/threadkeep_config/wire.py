@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from google.protobuf import duration_pb2, json_format, timestamp_pb2
-from jsonschema import exceptions, validators
+from google.protobuf import duration_pb2, field_mask_pb2, json_format, timestamp_pb2
 
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.config.v1 import config_service_pb2, entity_pb2
@@ -17,31 +15,9 @@ from threadkeep_chassis.canonical import canonical_text, exact_text, parse_json,
 from threadkeep_chassis.database.columns import to_microseconds
 from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
 from threadkeep_chassis.scope import Scope, check_scope_values
-from threadkeep_config.domain import definitions
+from threadkeep_config import schemas
+from threadkeep_config.domain import checks, definitions
 from threadkeep_config.domain.values import API, Content, Entity, EntityType, Key, Source
-
-_DRAFTS = {
-    "http://json-schema.org/draft-04/schema": validators.Draft4Validator,
-    "http://json-schema.org/draft-06/schema": validators.Draft6Validator,
-    "http://json-schema.org/draft-07/schema": validators.Draft7Validator,
-    "https://json-schema.org/draft/2019-09/schema": validators.Draft201909Validator,
-    "https://json-schema.org/draft/2020-12/schema": validators.Draft202012Validator,
-}
-
-
-def schema_fault(schema: Mapping[str, Any]) -> str | None:
-    """What is wrong with a JSON schema, without quoting it; None if nothing is. Without `$schema`: draft 2020-12."""
-    named = schema.get("$schema", "https://json-schema.org/draft/2020-12/schema")
-    draft = _DRAFTS.get(named.removesuffix("#")) if isinstance(named, str) else None
-    if draft is None:
-        return "$schema names no known draft"
-    try:
-        draft.check_schema(schema)
-    except exceptions.SchemaError as error:
-        return f"{error.json_path} breaks `{error.validator}`"
-    except RecursionError:
-        return "is nested too deep"
-    return None
 
 
 def _sorted(value: Any) -> Any:
@@ -51,7 +27,9 @@ def _sorted(value: Any) -> Any:
 
 
 # Embedded JSON keeps its numbers exactly as they were written (X8), so its normal form is not the canonical one.
-JSON_RULES = definitions.JsonRules(parse_json, lambda value: exact_text(_sorted(value)), schema_fault)
+JSON_RULES = checks.JsonRules(
+    parse_json, lambda value: exact_text(_sorted(value)), schemas.schema_fault, schemas.bounded_schema_fault
+)
 
 
 def entity_type(number: int, path: str) -> EntityType:
@@ -87,9 +65,27 @@ def content_from(type: EntityType, definition: entity_pb2.Definition, source: So
         document = json_format.MessageToDict(definition, preserving_proto_field_name=True)
     except (ValueError, json_format.Error) as error:
         # Of our fields only a duration has values without a JSON form.
-        raise FieldInvalid(f"{prefix}provider.timeout", "must be from 1 ms to 1 h") from error
+        raise FieldInvalid(f"{prefix}{type.field}", "holds a duration that is out of range") from error
     text = canonical_text(definitions.checked(type, document, JSON_RULES, prefix))
     return Content(source, text, sha256_hex(text.encode()))
+
+
+def updated(
+    type: EntityType, current: dict[str, Any], definition: entity_pb2.Definition, mask: field_mask_pb2.FieldMask
+) -> entity_pb2.Definition:
+    """A stored definition with the fields of the mask as `definition` has them. Raises FieldInvalid."""
+    message = definition_to(current)
+    target: Any = getattr(message, type.field)
+    if not mask.paths:
+        raise FieldInvalid("update_mask", "must name a field; leave the mask out to replace everything")
+    known = target.DESCRIPTOR.fields_by_name
+    for index, path in enumerate(mask.paths):
+        if not field_mask_pb2.FieldMask(paths=[path]).IsValidForDescriptor(target.DESCRIPTOR):
+            raise FieldInvalid(
+                f"update_mask.paths[{index}]", "names no field; the fields are " + ", ".join(sorted(known))
+            )
+    mask.MergeMessage(getattr(definition, type.field), target, replace_message_field=True, replace_repeated_field=True)
+    return message
 
 
 def definition_of(text: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from threadkeep.runtime.v1 import (
+    checkpoint_pb2,
     checkpoint_service_pb2,
     checkpoint_service_pb2_grpc,
     event_pb2,
@@ -22,13 +23,15 @@ from threadkeep.runtime.v1 import (
     task_service_pb2_grpc,
 )
 from threadkeep_chassis.canonical import JsonInvalid, parse_json
-from threadkeep_chassis.errors import Internal
+from threadkeep_chassis.errors import Internal, ThreadkeepError
 from threadkeep_chassis.peers import Metadata, Peers, call_metadata, peer_error
 from threadkeep_chassis.scope import ALL_SCOPES, EMPTY_SCOPE, Call, Scope
 from threadkeep_projection.domain.projector import MESSAGES_CHANNEL, PREFIX
 from threadkeep_projection.domain.values import Event
 
 RUNTIME = "runtime"
+
+VALUE_GONE = "CHECKPOINT_VALUE_NOT_FOUND"
 
 _READ_SECONDS = 30.0
 """How long a read of the runtime may take."""
@@ -110,8 +113,29 @@ class Runtime:
         response = await self._unary(stub.GetCheckpoint, request, caller.metadata)
         for value in response.checkpoint.channel_values:
             if value.channel == MESSAGES_CHANNEL:
-                return value.type, value.data
+                if not value.deferred_size:
+                    return value.type, value.data
+                data = await self._large_value(caller, response.checkpoint, value)
+                return None if data is None else (value.type, data)
         return None
+
+    async def _large_value(
+        self, caller: Caller, checkpoint: checkpoint_pb2.CheckpointTuple, value: checkpoint_pb2.ChannelValue
+    ) -> bytes | None:
+        """A value that the checkpoint's reply left out; None if it is gone by now."""
+        request = checkpoint_service_pb2.ReadValueRequest(
+            session_id=checkpoint.session_id,
+            checkpoint_id=checkpoint.checkpoint_id,
+            channel=checkpoint_service_pb2.ChannelValueName(channel=value.channel, version=value.version),
+        )
+        stub = checkpoint_service_pb2_grpc.CheckpointServiceStub(self._channel())
+        try:
+            frames = self._stream(stub.ReadValue(request, metadata=caller.metadata))
+            return b"".join([frame.data async for frame in frames])
+        except ThreadkeepError as error:
+            if error.reason != VALUE_GONE:
+                raise
+            return None
 
     async def session_events(self, caller: Caller, session_id: str, after: int) -> AsyncIterator[list[Event]]:
         """The session's events with a sequence above `after`, page by page. Raises SESSION_NOT_FOUND."""

@@ -31,10 +31,11 @@ from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.recovery import Recovery
-from threadkeep_runtime.loops.sweeping import sweep_items
+from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
 from threadkeep_runtime.service.answers import check_answer
@@ -132,7 +133,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         closing.append(feeds.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer)
+        sweeper = Sweeper(database, failpoints, settings.sweep_rows)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
         for servicer in (checkpoints, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
@@ -143,7 +145,10 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
+        loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
+        staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)
+        loops.every("staged_sweep", settings.staged_sweep_interval_seconds, lambda: sweep_chunks(database, staged_ttl))
         await loops.start()
 
     async def stop() -> None:

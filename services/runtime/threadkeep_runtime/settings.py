@@ -15,6 +15,10 @@ LIMITS = (
     Limit("max_store_value_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the item."),
     Limit("max_store_batch_bytes", 8 * 1024 * 1024, "Send the searches alone, or with smaller limits."),
     Limit("max_store_ranked_items", 10_000, "Ask for fewer of the nearest items."),
+    Limit(
+        "max_checkpoint_value_bytes", 256 * 1024 * 1024, "Store the content as an artifact and name it in the state."
+    ),
+    Limit("max_staged_bytes", 1024 * 1024 * 1024, "Per scope. Commit what is staged, or wait until it has expired."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
     Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
@@ -39,11 +43,26 @@ class RuntimeSettings(ServerSettings):
     store_sweep_interval_seconds: float = Field(
         60.0, gt=0, description="How often expired memory items are deleted; they are gone for readers at once."
     )
+    sweep_interval_seconds: float = Field(
+        5.0, gt=0, description="How often rows of deleted sessions are looked for that a call has left behind."
+    )
+    sweep_rows: int = Field(1000, ge=1, description="Rows of a deleted session that go in one transaction.")
+    inline_value_bytes: int = Field(
+        1024 * 1024,
+        ge=1,
+        description="Size from which checkpoint values are left out of replies; ReadValue streams them.",
+    )
+    staged_value_ttl_seconds: float = Field(
+        3600.0, ge=1, description="How long a staged value waits for its commit, from its latest chunk on."
+    )
+    staged_sweep_interval_seconds: float = Field(
+        300.0, gt=0, description="How often staged values that no commit has used up are looked for."
+    )
     max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
     max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")
     feeds: FeedSettings = Field(default_factory=FeedSettings, description="Bounds of event feeds and live views.")
     failpoint: str = Field(
         "",
-        description="For tests: where the process kills itself (before_first_statement, before_commit, after_commit), "
-        "with `:n` after the n first times. Empty: nowhere.",
+        description="For tests: where the process kills itself (before_first_statement, before_commit, after_commit, "
+        "during_sweep), with `:n` after the n first times. Empty: nowhere.",
     )

@@ -35,6 +35,17 @@ async def test_an_input_is_shown_at_once_and_its_checkpoint_copy_keeps_its_time(
 
 
 @pytest.mark.rule("P2")
+@pytest.mark.case("B92")
+async def test_a_conversation_that_a_checkpoint_shows_by_its_size_only_is_read_whole(talk: Talk) -> None:
+    await talk.submit(("in", "Write at length."))
+    await talk.work()
+    pages = [AIMessage("word " * 100_000, id=f"page-{number}") for number in range(4)]
+    await talk.step(HumanMessage("Write at length.", id="in"), *pages)
+    shown = await talk.messages()
+    assert [len(one.parts[0].text) for one in shown] == [16, *[500_000] * 4]
+
+
+@pytest.mark.rule("P2")
 @pytest.mark.case("B103")
 async def test_a_tool_step_shows_calls_results_tokens_and_model(talk: Talk) -> None:
     task = await talk.submit(("in", "Count."))

@@ -173,7 +173,7 @@ async def test_a_list_of_large_checkpoints_comes_in_frames_of_bounded_size(saver
 @pytest.mark.case("B21")
 async def test_a_reader_that_pauses_holds_nobody_up(saver: Saver) -> None:
     for number in range(1, 9):
-        await saver.put(put(number, value("a", str(number), bytes(2_000_000))))
+        await saver.put(put(number, value("a", str(number), bytes(900_000))))
     paused = aiter(saver.stream())
     frame = await anext(paused)
     assert len(frame.checkpoints) == 1

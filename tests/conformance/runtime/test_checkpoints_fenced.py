@@ -5,7 +5,8 @@ import pytest
 from tests.support.calls import refused
 from tests.support.checkpoints import Saver, checkpoint_id, op, put, write, writes
 from tests.support.examples.world import World
-from threadkeep.runtime.v1 import commit_pb2, run_pb2, worker_service_pb2
+from threadkeep.runtime.v1 import checkpoint_pb2, commit_pb2, run_pb2, worker_service_pb2
+from threadkeep.runtime.v1 import checkpoint_service_pb2 as pb
 
 
 @pytest.fixture
@@ -86,3 +87,29 @@ async def test_once_the_run_has_ended_its_thread_is_anybodys_again(
     plain = Saver(world, held.run.session_id)
     await plain.put(put(2))
     assert len(await plain.list()) == 2
+
+
+@pytest.mark.rule("R3", "R20")
+@pytest.mark.case("B92")
+async def test_a_stale_lease_uses_up_no_staged_value_and_one_commit_uses_all_of_its_own(
+    world: World, held: worker_service_pb2.AcquiredRun
+) -> None:
+    for index in range(2):
+        chunk = {"staged_id": "large", "index": index, "data": b"part%d" % index}
+        await world.call("CheckpointService.StageChunk", pb.StageChunkRequest(request_id=f"chunk-{index}", **chunk))
+    staged = checkpoint_pb2.StagedValue(staged_id="large", chunk_count=2, size=10)
+    one = checkpoint_pb2.ChannelValue(channel="a", version="1", type="bytes", staged=staged)
+    wrote = checkpoint_pb2.PendingWrite(task_id="t", channel="a", type="bytes", staged=staged)
+    ops = [op(put(1, one)), op(writes(1, write("s", 0), wrote, write("u", 0)))]
+    stale = commit_pb2.Lease(run_id=held.lease.run_id, epoch=held.lease.epoch - 1)
+    assert (
+        await refused(world.commit(session_id=held.run.session_id, lease=stale, checkpoint_ops=ops))
+    ).reason == "LEASE_LOST"
+    fenced = holder(world, held)
+    assert await fenced.list() == []
+    await world.commit(session_id=held.run.session_id, lease=held.lease, checkpoint_ops=ops)
+    (found,) = await fenced.list()
+    assert [value.data for value in found.channel_values] == [b"part0part1"]
+    assert [write.data for write in found.pending_writes] == [b"\xa1w", b"part0part1", b"\xa1w"]
+    again = world.commit(session_id=held.run.session_id, lease=held.lease, checkpoint_ops=[op(put(2, one))])
+    assert (await refused(again)).reason == "STAGED_VALUE_INCOMPLETE"

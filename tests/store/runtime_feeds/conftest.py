@@ -23,7 +23,7 @@ from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.frames import EventsFrame, Frame
 from threadkeep_runtime.feeds.settings import FeedSettings
 from threadkeep_runtime.store.events_read import EventRow, log_head
-from threadkeep_runtime.tables import events, log_partitions, threads
+from threadkeep_runtime.tables import events, log_floors, log_partitions, threads
 
 T = TypeVar("T")
 
@@ -84,6 +84,19 @@ class Log:
 
         await self.write(work)
         self.signals.notify(f"log/{extent.partition}")
+
+    async def purge(self, extent: ThreadExtent, upto: int) -> None:
+        """Removes the events up to a sequence of a thread that is alone in its partition, as retention does."""
+
+        def work(connection: Connection) -> None:
+            connection.execute(sa.delete(events).where(events.c.sequence <= upto))
+            of_thread = threads.c.thread_key == extent.thread_key
+            connection.execute(sa.update(threads).where(of_thread).values(event_floor=upto))
+            connection.execute(sa.delete(log_floors))
+            row = {"scope_key": extent.scope_key, "partition": extent.partition, "position": upto}
+            connection.execute(sa.insert(log_floors).values(row))
+
+        await self.write(work)
 
     async def rewind(self, extent: ThreadExtent, number: int) -> None:
         """Sets the counters of a thread that is alone in its partition."""

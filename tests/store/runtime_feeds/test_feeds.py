@@ -12,7 +12,7 @@ from threadkeep_chassis.errors import CursorExpired, CursorUnknown, DatabaseUnav
 from threadkeep_chassis.scope import Drain
 from threadkeep_runtime.domain.feeds import EventFilter, Extent
 from threadkeep_runtime.feeds.frames import BookmarkFrame, EventsFrame
-from threadkeep_runtime.tables import events, log_partitions
+from threadkeep_runtime.tables import log_partitions
 
 
 async def cursors(log: Log, extent: Extent, count: int) -> list[bytes]:
@@ -33,8 +33,7 @@ async def test_a_cursor_below_what_is_kept_is_expired_and_names_the_oldest_left(
     for feed in (extent, SCOPED):
         seen = await cursors(log, feed, 6)
         reader = log.feeds().reader
-        async with log.database.write() as connection:
-            await connection.run(lambda c: c.execute(sa.delete(events).where(events.c.sequence <= 3)))
+        await log.purge(extent, 3)
         with pytest.raises(CursorExpired) as expired:
             await reader.start(feed, seen[1])
         assert base64.b64decode(expired.value.metadata["oldest_cursor"]) == seen[2]
@@ -42,7 +41,8 @@ async def test_a_cursor_below_what_is_kept_is_expired_and_names_the_oldest_left(
             assert [row.sequence for row in await take(frames, 3)] == [4, 5, 6]
         async with reading(log.feeds(), feed) as frames:
             assert [row.sequence for row in await take(frames, 3)] == [4, 5, 6]
-        await log.write(lambda c: c.execute(sa.delete(events)))
+        await log.purge(extent, 6)
+        await log.purge(extent, 0)
         await log.rewind(extent, 0)
         await log.append(extent, 6)
 
@@ -52,7 +52,7 @@ async def test_when_everything_was_removed_the_end_is_the_oldest_left(log: Log) 
     extent = await log.thread(0)
     await log.append(extent, 3)
     seen = await cursors(log, extent, 3)
-    await log.write(lambda c: c.execute(sa.delete(events)))
+    await log.purge(extent, 3)
     with pytest.raises(CursorExpired) as expired:
         await log.feeds().reader.start(extent, seen[0])
     assert base64.b64decode(expired.value.metadata["oldest_cursor"]) == seen[2]

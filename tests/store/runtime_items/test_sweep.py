@@ -1,4 +1,4 @@
-"""The sweep of expired items (B29), seen in the table; readers miss expired items anyway."""
+"""The sweeps of expired items (B29) and of staged values that no commit used, seen in the tables."""
 
 from datetime import timedelta
 
@@ -8,10 +8,11 @@ import sqlalchemy as sa
 from threadkeep_chassis.clock import ManualClock
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.migrations import MigrationSet, migrate, prepare
+from threadkeep_runtime.checkpoints import stage_chunk
 from threadkeep_runtime.domain.store_items import ItemKey, ItemPut, decode_namespace, encode_namespace
-from threadkeep_runtime.loops.sweeping import sweep_items
+from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.store.items import apply_puts
-from threadkeep_runtime.tables import store_items
+from threadkeep_runtime.tables import staged_chunks, store_items
 
 MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
@@ -44,6 +45,30 @@ async def test_the_sweep_deletes_what_has_expired_and_nothing_else(database_url:
         left = (await connection.execute(sa.select(store_items.c.key))).scalars().all()
     assert len(left) == 1202
     assert not [key for key in left if key.startswith("1-")]
+    await database.close()
+
+
+@pytest.mark.rule("X9", "R22")
+@pytest.mark.case("B92")
+async def test_the_sweep_deletes_staged_values_whose_latest_chunk_is_old(database_url: str, backend: str) -> None:
+    if backend != "memory":
+        await migrate(database_url, MIGRATIONS)
+    database = await Database.open(database_url, "runtime", clock=ManualClock())
+    await prepare(database, MIGRATIONS)
+    async with database.write() as connection:
+        now = await connection.now()
+        for scope_key in ("one", "two"):
+            for staged_id, ages in (("left", [120] * 300), ("under way", [120, 120, 30]), ("new", [0])):
+                for index, age in enumerate(ages):
+                    then = now - timedelta(minutes=age)
+                    await connection.run(
+                        lambda sync, place=(scope_key, staged_id, index, b"x", then): stage_chunk(sync, *place)
+                    )
+    assert await sweep_chunks(database, timedelta(hours=1)) == 600
+    assert await sweep_chunks(database, timedelta(hours=1)) == 0
+    async with database.read() as connection:
+        left = (await connection.execute(sa.select(staged_chunks.c.staged_id))).scalars().all()
+    assert sorted(left) == ["new"] * 2 + ["under way"] * 6
     await database.close()
 
 

@@ -79,6 +79,12 @@ async def update_session(world: World) -> session_service_pb2.UpdateSessionReque
     )
 
 
+@register("SessionService.DeleteSession", "session_id")
+async def delete_session(world: World) -> session_service_pb2.DeleteSessionRequest:
+    session_id = (await world.session()).session.session_id
+    return session_service_pb2.DeleteSessionRequest(request_id=fresh_id(), session_id=session_id)
+
+
 # Tasks and runs
 
 
@@ -251,6 +257,23 @@ async def delete_thread(world: World) -> checkpoint_service_pb2.DeleteThreadRequ
 async def delete_for_runs(world: World) -> checkpoint_service_pb2.DeleteForRunsRequest:
     await with_checkpoint(world)
     return checkpoint_service_pb2.DeleteForRunsRequest(request_id=fresh_id(), run_ids=[fresh_id("run")])
+
+
+@register("CheckpointService.StageChunk")
+async def stage_chunk(world: World) -> checkpoint_service_pb2.StageChunkRequest:
+    return checkpoint_service_pb2.StageChunkRequest(
+        request_id=fresh_id(), staged_id=fresh_id("staged"), index=0, data=b"chunk"
+    )
+
+
+@register("CheckpointService.ReadValue", "session_id")
+async def read_value(world: World) -> checkpoint_service_pb2.ReadValueRequest:
+    session_id = await with_checkpoint(world)
+    return checkpoint_service_pb2.ReadValueRequest(
+        session_id=session_id,
+        checkpoint_id=CHECKPOINT_ID,
+        channel=checkpoint_service_pb2.ChannelValueName(channel="a", version="1"),
+    )
 
 
 @register("CheckpointService.CopyThread", "source_session_id")

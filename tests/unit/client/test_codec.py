@@ -210,9 +210,10 @@ def test_later_ids_sort_above_those_that_were_loaded(monkeypatch: pytest.MonkeyP
 @pytest.mark.rule("R20")
 @pytest.mark.parametrize("current", [None, "00000000000000000000000000000009.0.5", 7])
 def test_versions_count_as_the_postgres_saver_counts(current: Any) -> None:
-    from threadkeep.langgraph.saver import SaverBase
+    from threadkeep.langgraph.reading import SaverBase
 
-    ours = SaverBase(None, ()).get_next_version(current, None)
+    saver = SaverBase(None, None, None, ())  # type: ignore[arg-type]
+    ours = saver.get_next_version(current, None)
     theirs = AsyncPostgresSaver.get_next_version(None, current, None)  # type: ignore[arg-type]
     assert ours.split(".")[0] == theirs.split(".")[0]
     assert not isinstance(current, str) or ours > current

@@ -151,7 +151,16 @@ def test_a_fault_is_told_with_its_line_and_field(path: str, content: str | bytes
 @pytest.mark.parametrize(
     "path",
     [
-        *("README.md", "agents/a.txt", "agents/a.yml", "tools/a.md", "tools/a/b.yaml", "skills/a.yaml", "agents/.yaml"),
+        *(
+            "README.md",
+            "agents/a.txt",
+            "agents/a.yml",
+            "tools/a.md",
+            "tools/a/b.yaml",
+            "nowhere/a.yaml",
+            "skills/a/../b",
+            "agents/.yaml",
+        ),
         *("agents/", "/agents/a.md", "./agents/a.md", "agents/../a.md", "agents//a.md", "agents/..md", "agents\\a.md"),
     ],
 )

@@ -27,7 +27,9 @@ parts = [
     entity(EntityType.TOOL, "b", revision + 2, tool={"python": {"entry_point": "x:y"}}),
     entity(EntityType.TOOL, "a", revision + 3, tool={"python": {"entry_point": "x:z"}, "approval_required": True}),
 ]
-document = manifest.manifest([(part, wire.definition_of(part.content.definition)) for part in parts])
+read = {(part.key.type, part.key.name): (part, wire.definition_of(part.content.definition)) for part in parts}
+node = manifest.Node("größe", agent=read[EntityType.AGENT, "größe"])
+document = manifest.manifest(node, read)
 print(canonical_digest(manifest.pinned_content(document)))
 """
 

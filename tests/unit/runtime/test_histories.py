@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.one_thread import OneThread, draft, event, put
-from threadkeep_chassis.errors import Internal, ThreadkeepError
+from threadkeep_chassis.errors import IdTaken, Internal, ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commands import Ended, Running
-from threadkeep_runtime.domain.errors import LeaseLost, SessionBusy
+from threadkeep_runtime.domain.errors import LeaseLost, SessionBusy, SessionNotFound
 from threadkeep_runtime.domain.values import Answer, Failure, LeaseRef
 
 
@@ -55,6 +55,9 @@ class Histories(RuleBasedStateMachine):
         outcome = self.attempt(
             lambda: self.thread.submit(max_attempts=attempts, strategy=strategy, priority=priority, max_enqueued=3)
         )
+        if self.thread.is_deleted:
+            assert isinstance(outcome, SessionNotFound)
+            return
         if before is not None and strategy == "REJECT":
             assert isinstance(outcome, SessionBusy)
         if before is not None and strategy in ("INTERRUPT", "ROLLBACK"):
@@ -98,7 +101,7 @@ class Histories(RuleBasedStateMachine):
         outcome = self.attempt(
             lambda: self.thread.commit(lease, disposition, events=(event()._replace(event_id=self.name()),), ops=ops)
         )
-        assert isinstance(outcome, LeaseLost) == (not is_current)
+        assert isinstance(outcome, SessionNotFound if self.thread.is_deleted else LeaseLost) == (not is_current)
 
     @precondition(lambda self: self.leases)
     @rule(index=st.integers(0, 5))
@@ -141,6 +144,24 @@ class Histories(RuleBasedStateMachine):
     def delete_checkpoints(self) -> None:
         self.attempt(lambda: self.thread.do(commands.DeleteCheckpoints(**self.thread.base())))
 
+    @precondition(lambda self: len(self.thread.commits) > 12)
+    @rule()
+    def delete(self) -> None:
+        """The end: whatever is asked afterwards, nothing is committed any more."""
+        outcome = self.attempt(lambda: self.thread.do(commands.DeleteSession(**self.thread.base())))
+        assert isinstance(outcome, SessionNotFound) or self.thread.is_deleted
+
+    @precondition(lambda self: self.thread.is_deleted)
+    @rule(create=st.booleans())
+    def come_back(self, create: bool) -> None:
+        """The id does not return, neither by a session nor by a task that makes one."""
+        outcome = self.attempt(
+            (lambda: self.thread.do(commands.CreateSession(**self.thread.base(), draft=commands.SessionDraft())))
+            if create
+            else (lambda: self.thread.submit(create=commands.SessionDraft()))
+        )
+        assert isinstance(outcome, IdTaken)
+
     @invariant()
     def commits_count_every_version(self) -> None:
         if self.thread.thread is not None:
@@ -150,6 +171,6 @@ class Histories(RuleBasedStateMachine):
 Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-@pytest.mark.rule("R2", "R3", "R4", "R5", "R7", "R8")
+@pytest.mark.rule("R2", "R3", "R4", "R5", "R7", "R8", "R19")
 class TestHistories(Histories.TestCase):
     """See Histories."""

@@ -1,4 +1,4 @@
-"""`threadkeep config`: definitions of agents, tools and providers."""
+"""`threadkeep config`: definitions of agents, and of what they work with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from threadkeep_cli.output import Column, field, short, short_name
 from threadkeep_cli.parsing import parse_scope
 from threadkeep_cli.session import Session, command
 
-app = typer.Typer(help="Definitions: agents, tools and providers.", no_args_is_help=True)
+app = typer.Typer(help="Definitions: agents, and what they work with.", no_args_is_help=True)
 
 COLUMNS: tuple[Column, ...] = (
     ("TYPE", short("type")),
@@ -26,7 +26,7 @@ COLUMNS: tuple[Column, ...] = (
     ("", lambda row: "hidden" if row["hidden"] else "deleted" if row["deleted"] else ""),
 )
 
-Type = Annotated[str, typer.Argument(help="agent, tool or provider.")]
+Type = Annotated[str, typer.Argument(help="agent, tool, provider, skill, mcp_server, defaults, ...")]
 Name = Annotated[str, typer.Argument(help="The entity's name.")]
 Narrower = Annotated[
     str | None, typer.Option("--in", help="A narrower scope than --scope, which must contain it: tenant=acme,user=u1.")
@@ -43,7 +43,7 @@ def _target(narrower: str | None) -> dict[str, str] | None:
 @command(app)
 def apply(
     session: Session,
-    directory: Annotated[Path, typer.Argument(help="Has agents/, tools/ and providers/.")],
+    directory: Annotated[Path, typer.Argument(help="Has agents/, tools/, providers/, skills/, ...")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     request_id: RequestId = None,
 ) -> None:
@@ -82,7 +82,7 @@ def resolve(session: Session, type_: Type, name: Name) -> None:
 @command(app, "list")
 def list_(
     session: Session,
-    type_: Annotated[list[str] | None, typer.Option("--type", help="agent, tool or provider. Repeatable.")] = None,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type. Repeatable.")] = None,
     inherited: Annotated[bool, typer.Option("--inherited", help="Also what broader scopes define.")] = False,
     limit: Limit = 50,
     everything: All = False,
@@ -103,12 +103,16 @@ def put(
         str | None, typer.Option("--file", "-f", help="YAML or JSON of the definition; `-` is stdin.")
     ] = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Hide what the scope would inherit.")] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Write only this field of what is there, such as system_prompt. Repeatable."),
+    ] = None,
     narrower: Narrower = None,
     expected_revision: Expected = None,
     request_id: RequestId = None,
 ) -> None:
-    """Creates or replaces an entity."""
-    if (file is None) != hidden:
+    """Creates or replaces an entity, or with --only some of its fields."""
+    if (file is None) != hidden or (hidden and only):
         raise UsageProblem("say what it is with --file, or that it is --hidden; one of them")
     given: dict[str, Any] = {
         "expected_revision": expected_revision,
@@ -117,6 +121,8 @@ def put(
     }
     if file is None:
         answer = session.client.config.hide(type_, name, **given)
+    elif only:
+        answer = session.client.config.update(name, read_definition(type_, file), only, **given)
     else:
         answer = session.client.config.put(name, read_definition(type_, file), **given)
     session.show.one(answer.entity)
@@ -151,6 +157,7 @@ def explain(session: Session, type_: Type, name: Name) -> None:
         ("SCOPE", field("entity.scope")),
         ("REVISION", field("entity.revision")),
         ("WHY", field("explanation")),
+        ("FIELDS", lambda row: ", ".join(row.get("counting_fields", ()))),
     )
     session.show.many(answer.candidates, columns, "no candidates")
 

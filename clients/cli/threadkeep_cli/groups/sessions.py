@@ -9,7 +9,7 @@ import typer
 from threadkeep.runtime.v1 import session_pb2
 from threadkeep_cli.groups.common import AgentOption, All, Limit, Metadata, RequestId, page_size, up_to
 from threadkeep_cli.output import Column, field, short
-from threadkeep_cli.parsing import parse_enums, parse_pairs
+from threadkeep_cli.parsing import parse_enum, parse_enums, parse_pairs
 from threadkeep_cli.session import Session, command
 
 app = typer.Typer(help="Sessions: the containers of conversations.", no_args_is_help=True)
@@ -25,11 +25,19 @@ COLUMNS: tuple[Column, ...] = (
 
 Model = Annotated[str | None, typer.Option("--model", help="The model, instead of the agent's.")]
 MaxSteps = Annotated[int | None, typer.Option("--max-steps", min=1, help="Most supersteps of one run.")]
+Artifacts = Annotated[
+    str | None, typer.Option("--artifacts", help="What becomes of its artifacts when it is deleted: delete or keep.")
+]
 
 
-def _settings(model: str | None, max_steps: int | None) -> dict[str, Any] | None:
-    given = {name: value for name, value in (("model", model), ("max_steps", max_steps)) if value is not None}
-    return given or None
+def _settings(model: str | None, max_steps: int | None, artifacts: str | None) -> dict[str, Any] | None:
+    policy = None if artifacts is None else _policy(artifacts)
+    named = (("model", model), ("max_steps", max_steps), ("artifact_policy", policy))
+    return {name: value for name, value in named if value is not None} or None
+
+
+def _policy(artifacts: str) -> Any:
+    return parse_enum(session_pb2.ArtifactPolicy, "ARTIFACT_POLICY", artifacts, "--artifacts")
 
 
 @command(app)
@@ -41,6 +49,7 @@ def create(
     metadata: Metadata = None,
     model: Model = None,
     max_steps: MaxSteps = None,
+    artifacts: Artifacts = None,
     request_id: RequestId = None,
 ) -> None:
     """Creates a session."""
@@ -49,7 +58,7 @@ def create(
         title=title,
         agent_name=agent,
         metadata=parse_pairs(metadata or [], "--metadata"),
-        settings=_settings(model, max_steps),
+        settings=_settings(model, max_steps, artifacts),
         request_id=request_id,
     )
     session.show.one(answer.session)
@@ -91,6 +100,7 @@ def update(
     metadata: Metadata = None,
     model: Model = None,
     max_steps: MaxSteps = None,
+    artifacts: Artifacts = None,
     expected_revision: Annotated[
         int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
     ] = None,
@@ -102,8 +112,30 @@ def update(
         title=title,
         agent_name=agent,
         metadata=None if metadata is None else parse_pairs(metadata, "--metadata"),
-        settings=_settings(model, max_steps),
+        settings=_settings(model, max_steps, artifacts),
         expected_revision=expected_revision,
         request_id=request_id,
     )
     session.show.one(answer.session)
+
+
+@command(app)
+def delete(
+    session: Session,
+    session_id: Annotated[str, typer.Argument(help="The session's id.")],
+    artifacts: Annotated[
+        str | None, typer.Option("--artifacts", help="delete or keep. Default: what its settings say.")
+    ] = None,
+    expected_revision: Annotated[
+        int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
+    ] = None,
+    request_id: RequestId = None,
+) -> None:
+    """Deletes a session and everything in it, for good. Its id is never used again."""
+    answer = session.client.sessions.delete(
+        session_id,
+        artifact_policy=session_pb2.ARTIFACT_POLICY_UNSPECIFIED if artifacts is None else _policy(artifacts),
+        expected_revision=expected_revision,
+        request_id=request_id,
+    )
+    session.show.one(answer.receipt)

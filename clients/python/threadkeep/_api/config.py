@@ -1,4 +1,4 @@
-"""Config: definitions of agents, tools and providers."""
+"""Config: definitions of agents, and of what they work with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threadkeep._api.values import given
 from threadkeep._errors import ThreadkeepError
 from threadkeep._rpc.method import Call, Feed, PagedCall, method, new_request_id, whole
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.config.v1 import config_service_pb2, entity_pb2, set_pb2, watch_pb2
+from threadkeep.config.v1 import config_service_pb2, definition_pb2, entity_pb2, set_pb2, watch_pb2
 from threadkeep.config.v1.entity_pb2 import Entity, EntityType
 
 _PUT = method(config_service_pb2, "ConfigService", "PutEntity")
@@ -26,14 +26,28 @@ _APPLY = method(config_service_pb2, "ConfigService", "ApplySet")
 _WATCH = method(config_service_pb2, "ConfigService", "Watch")
 
 _TYPES: Mapping[str, EntityType.ValueType] = {
-    "provider": entity_pb2.ENTITY_TYPE_PROVIDER,
-    "tool": entity_pb2.ENTITY_TYPE_TOOL,
-    "agent": entity_pb2.ENTITY_TYPE_AGENT,
+    name.removeprefix("ENTITY_TYPE_").lower(): number for name, number in EntityType.items() if number
+}
+_FIELDS = {
+    one.message_type.full_name: one.name
+    for one in entity_pb2.Definition.DESCRIPTOR.fields
+    if one.message_type is not None
 }
 
 Type: TypeAlias = "str | EntityType.ValueType"
-"""An entity type: `provider`, `tool`, `agent`, or the contract's enum value."""
-Body = entity_pb2.Provider | entity_pb2.Tool | entity_pb2.Agent
+"""An entity type: `provider`, `tool`, `agent`, `skill`, `mcp_server`, `sandbox_profile`, `defaults`, `custom`,
+`custom_schema`, or the contract's enum value."""
+Body = (
+    entity_pb2.Provider
+    | entity_pb2.Tool
+    | entity_pb2.Agent
+    | definition_pb2.Skill
+    | definition_pb2.McpServer
+    | definition_pb2.SandboxProfile
+    | definition_pb2.Defaults
+    | definition_pb2.Custom
+    | definition_pb2.CustomSchema
+)
 
 
 def to_type(value: Type) -> EntityType.ValueType:
@@ -59,18 +73,47 @@ def put(
     target_scope: Mapping[str, str] | None = None,
     request_id: str | None = None,
 ) -> Call[config_service_pb2.PutEntityResponse]:
-    """Creates or replaces the entity that `definition` (a Provider, Tool or Agent message) defines; gives `entity` and
+    """Creates or replaces the entity that `definition` (such as an Agent message) defines; gives `entity` and
     `changed`. `expected_revision` 0: it must not exist. Raises RevisionConflict, FileManaged, ScopeForbidden."""
-    kind = definition.DESCRIPTOR.name.lower()
+    return Call(_PUT, _put_request(name, definition, expected_revision, target_scope, request_id), whole)
+
+
+def update(
+    name: str,
+    definition: Body,
+    fields: Iterable[str],
+    *,
+    expected_revision: int | None = None,
+    target_scope: Mapping[str, str] | None = None,
+    request_id: str | None = None,
+) -> Call[config_service_pb2.PutEntityResponse]:
+    """Writes only these fields (`system_prompt`, `http.url`) of an entity that is there, as `definition` has them;
+    gives `entity` and `changed`. Raises EntityNotFound, RevisionConflict, FileManaged, ScopeForbidden."""
+    request = _put_request(name, definition, expected_revision, target_scope, request_id)
+    request.update_mask.paths.extend(fields)
+    # An empty mask is one too: the server says what is wrong with it.
+    request.update_mask.SetInParent()
+    return Call(_PUT, request, whole)
+
+
+def _put_request(
+    name: str,
+    definition: Body,
+    expected_revision: int | None,
+    target_scope: Mapping[str, str] | None,
+    request_id: str | None,
+) -> config_service_pb2.PutEntityRequest:
+    kind = _FIELDS[definition.DESCRIPTOR.full_name]
     wrapped = entity_pb2.Definition()
     getattr(wrapped, kind).CopyFrom(definition)
-    request = config_service_pb2.PutEntityRequest(
+    # A message without fields is a definition too.
+    getattr(wrapped, kind).SetInParent()
+    return config_service_pb2.PutEntityRequest(
         request_id=request_id or new_request_id(),
         key=_key(kind, name, target_scope),
         definition=wrapped,
         **given(expected_revision=expected_revision),
     )
-    return Call(_PUT, request, whole)
 
 
 def hide(

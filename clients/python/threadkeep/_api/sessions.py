@@ -16,6 +16,7 @@ _CREATE = method(session_service_pb2, "SessionService", "CreateSession")
 _GET = method(session_service_pb2, "SessionService", "GetSession")
 _LIST = method(session_service_pb2, "SessionService", "ListSessions")
 _UPDATE = method(session_service_pb2, "SessionService", "UpdateSession")
+_DELETE = method(session_service_pb2, "SessionService", "DeleteSession")
 
 
 def draft(
@@ -88,3 +89,21 @@ def update(
         **given(expected_revision=expected_revision),
     )
     return Call(_UPDATE, request, whole)
+
+
+def delete(
+    session_id: str,
+    *,
+    artifact_policy: session_pb2.ArtifactPolicy.ValueType = session_pb2.ARTIFACT_POLICY_UNSPECIFIED,
+    expected_revision: int | None = None,
+    request_id: str | None = None,
+) -> Call[session_service_pb2.DeleteSessionResponse]:
+    """Deletes a session and everything of its thread; its id is never used again. `artifact_policy` says what becomes
+    of its artifacts, else its settings do. Gives `receipt`. Raises SessionNotFound, RevisionConflict."""
+    request = session_service_pb2.DeleteSessionRequest(
+        request_id=request_id or new_request_id(),
+        session_id=session_id,
+        artifact_policy=artifact_policy,
+        **given(expected_revision=expected_revision),
+    )
+    return Call(_DELETE, request, whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from threadkeep._api.values import given
 from threadkeep._rpc.method import Call, method, new_request_id, whole
@@ -13,6 +14,8 @@ _PUT = method(checkpoint_service_pb2, "CheckpointService", "PutCheckpoint")
 _PUT_WRITES = method(checkpoint_service_pb2, "CheckpointService", "PutWrites")
 _GET = method(checkpoint_service_pb2, "CheckpointService", "GetCheckpoint")
 _LIST = method(checkpoint_service_pb2, "CheckpointService", "ListCheckpoints")
+_STAGE = method(checkpoint_service_pb2, "CheckpointService", "StageChunk")
+_READ = method(checkpoint_service_pb2, "CheckpointService", "ReadValue")
 _DELETE_FOR_RUNS = method(checkpoint_service_pb2, "CheckpointService", "DeleteForRuns")
 _COPY_THREAD = method(checkpoint_service_pb2, "CheckpointService", "CopyThread")
 _PRUNE_THREAD = method(checkpoint_service_pb2, "CheckpointService", "PruneThread")
@@ -87,6 +90,36 @@ def list(
         )
     )
     return Call(_LIST, request, whole)
+
+
+def stage_chunk(
+    staged_id: str, index: int, data: bytes, *, request_id: str | None = None
+) -> Call[checkpoint_service_pb2.StageChunkResponse]:
+    """Stages a chunk of a value that is too large for one message; the put or commit then names the value. Raises
+    LimitExceeded."""
+    request = checkpoint_service_pb2.StageChunkRequest(
+        request_id=request_id or new_request_id(), staged_id=staged_id, index=index, data=data
+    )
+    return Call(_STAGE, request, whole)
+
+
+def read_value(
+    session_id: str,
+    checkpoint_ns: str,
+    checkpoint_id: str,
+    value: checkpoint_pb2.ChannelValue | checkpoint_pb2.PendingWrite,
+) -> Call[checkpoint_service_pb2.ReadValueResponse]:
+    """Reads a value that a reply left out (`deferred_size`), whole. Raises CheckpointValueNotFound."""
+    if isinstance(value, checkpoint_pb2.ChannelValue):
+        name: dict[str, Any] = {
+            "channel": checkpoint_service_pb2.ChannelValueName(channel=value.channel, version=value.version)
+        }
+    else:
+        name = {"write": checkpoint_service_pb2.PendingWriteName(task_id=value.task_id, index=value.index)}
+    request = checkpoint_service_pb2.ReadValueRequest(
+        session_id=session_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id, **name
+    )
+    return Call(_READ, request, whole)
 
 
 def delete_thread(

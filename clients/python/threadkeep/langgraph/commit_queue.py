@@ -17,6 +17,7 @@ from typing import Any
 from threadkeep._api.values import given
 from threadkeep.client import AsyncClient
 from threadkeep.errors import LeaseLost
+from threadkeep.langgraph import large
 from threadkeep.langgraph.io_loop import IoLoop
 from threadkeep.runtime.v1 import checkpoint_pb2, commit_pb2, event_pb2, thread_service_pb2
 
@@ -70,6 +71,7 @@ class CommitQueue:
         self._ready = False
         self._graphs_loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._message_limit: int | None = None
         self.commit_count = 0
 
     @property
@@ -197,6 +199,7 @@ class CommitQueue:
     async def _send_all(self) -> None:
         while batch := self._next_batch():
             try:
+                await self._stage(batch)
                 response = await self._client.threads.commit(self._commit(batch))
             except BaseException as error:
                 # Cancelled: the queue was given up, and `_failure` says why.
@@ -211,6 +214,16 @@ class CommitQueue:
             for entry in batch:
                 _settle(entry.done, response)
             self._let_the_graph_go_on()
+
+    async def _stage(self, batch: Sequence[_Entry]) -> None:
+        """Stages the values that keep the batch from fitting into one message."""
+        if sum(entry.size for entry in batch) <= large.ALWAYS_FITS:
+            return
+        if self._message_limit is None:
+            self._message_limit = large.message_limit(await self._client.info.get())
+        operations = [e.op.put if e.op.HasField("put") else e.op.writes for e in batch if e.op is not None]
+        for call in large.stage(operations, self._message_limit):
+            await self._client.checkpoints._run(call)
 
     def _let_the_graph_go_on(self) -> None:
         """A commit just happened for which a checkpoint may wait: it belongs to the writes that are queued already."""

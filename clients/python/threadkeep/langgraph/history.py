@@ -41,10 +41,17 @@ class History:
             "before_checkpoint_id": self._next + " ",
         }
 
-    def visit(self, stored: checkpoint_pb2.CheckpointTuple) -> bool:
-        """Takes what a checkpoint has to say, if it is the next ancestor; True if it was."""
-        if stored.checkpoint_id != self._next:
-            return False
+    @property
+    def open_channels(self) -> frozenset[str]:
+        """The channels that have no seed yet: their values, and writes to them, are wanted."""
+        return frozenset(self._open)
+
+    def is_next(self, stored: checkpoint_pb2.CheckpointTuple) -> bool:
+        """True if the checkpoint is the next ancestor."""
+        return stored.checkpoint_id == self._next
+
+    def visit(self, stored: checkpoint_pb2.CheckpointTuple) -> None:
+        """Takes what the next ancestor has to say."""
         wanted = [write for write in stored.pending_writes if write.channel in self._open]
         for write in reversed(codec.from_writes(wanted, self._serde)):
             self._writes[write[1]].append(write)
@@ -52,7 +59,6 @@ class History:
             self._seeds[channel] = value
             self._open.discard(channel)
         self._next = stored.parent_checkpoint_id
-        return True
 
     def result(self) -> Mapping[str, DeltaChannelHistory]:
         """Of each channel its writes, the oldest first, and its seed if there is one."""

@@ -7,11 +7,11 @@ queued; with `exit` it waits for the commit that ends the run, which sends whate
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
@@ -19,9 +19,9 @@ from threadkeep.client import AsyncClient, Client
 from threadkeep.errors import DeadlineExceeded, Unavailable
 from threadkeep.langgraph import codec
 from threadkeep.langgraph.commit_queue import CommitQueue, Committed, committed
-from threadkeep.langgraph.saver import SaverBase, get_call, list_filters
+from threadkeep.langgraph.reading import SaverBase
 from threadkeep.langgraph.serde import AllowedType
-from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2
+from threadkeep.runtime.v1 import checkpoint_pb2
 
 Durability = Literal["sync", "async", "exit"]
 
@@ -46,10 +46,9 @@ class RunSaver(SaverBase):
         serde: SerializerProtocol | None = None,
         allowed_types: Iterable[AllowedType] = (),
     ) -> None:
-        super().__init__(serde, allowed_types)
+        super().__init__(client, sync_client, serde, allowed_types)
         self.queue = queue
         self.durability = durability
-        self._async, self._sync = client, sync_client
 
     @property
     def asks(self) -> bool:
@@ -114,62 +113,14 @@ class RunSaver(SaverBase):
     def delete_thread(self, thread_id: str) -> None:
         """Deletes the thread's checkpoints and writes, under the run's lease."""
         self._check_session(str(thread_id))
-        self._wait_for_queue()
+        self._settle()
         self._sync.checkpoints.delete_thread(str(thread_id), lease=self.queue.lease)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Deletes the thread's checkpoints and writes, under the run's lease."""
         self._check_session(str(thread_id))
-        await self._await_queue()
+        await self._asettle()
         await self._async.checkpoints.delete_thread(str(thread_id), lease=self.queue.lease)
-
-    # --- reads: after what is queued, with what is kept
-
-    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
-        self._wait_for_queue()
-        with self._reading():
-            response = self._sync.checkpoints._run(get_call(config))
-        return self._found(self._with_held(response))
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
-        await self._await_queue()
-        with self._reading():
-            response = await self._async.checkpoints._run(get_call(config))
-        return self._found(self._with_held(response))
-
-    def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
-        self._wait_for_queue()
-        wanted = list_filters(config, filter, before, limit)
-        if wanted is not None:
-            for stored in self._sync.checkpoints.list(**wanted):
-                self._overlay(stored)
-                yield self._listed(stored)
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
-        await self._await_queue()
-        wanted = list_filters(config, filter, before, limit)
-        if wanted is not None:
-            async for stored in self._async.checkpoints.list(**wanted):
-                self._overlay(stored)
-                yield self._listed(stored)
 
     # --- inside
 
@@ -206,7 +157,7 @@ class RunSaver(SaverBase):
         return session_id
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _watching(self) -> Iterator[None]:
         """A run whose checkpoints can't be read can't go on here, which is not the graph's fault."""
         try:
             yield
@@ -214,22 +165,15 @@ class RunSaver(SaverBase):
             self.queue.fail(error)
             raise
 
-    def _wait_for_queue(self) -> None:
+    def _settle(self) -> None:
         pending = self.queue.flush()
         if pending is not None:
             pending.result()
 
-    async def _await_queue(self) -> None:
+    async def _asettle(self) -> None:
         pending = self.queue.flush()
         if pending is not None:
             await committed(pending)
-
-    def _with_held(
-        self, response: checkpoint_service_pb2.GetCheckpointResponse
-    ) -> checkpoint_service_pb2.GetCheckpointResponse:
-        if response.HasField("checkpoint"):
-            self._overlay(response.checkpoint)
-        return response
 
     def _overlay(self, stored: checkpoint_pb2.CheckpointTuple) -> None:
         """Puts the writes that are kept over those that are stored, as the server will."""

@@ -6,82 +6,22 @@ that a worker binds to its run is in `run_saver`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from random import random
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
-    CheckpointTuple,
-    DeltaChannelHistory,
-    get_checkpoint_id,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from threadkeep._api import threads
-from threadkeep._rpc.method import Call
 from threadkeep.client import AsyncClient, Client
-from threadkeep.langgraph import codec, idclock
-from threadkeep.langgraph.history import History
-from threadkeep.langgraph.serde import AllowedType, EncodingRefused, StrictSerializer
-from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2
-
-
-class SaverBase(BaseCheckpointSaver[str]):
-    """What both savers share: versions, and reading."""
-
-    def __init__(self, serde: SerializerProtocol | None, allowed_types: Iterable[AllowedType]) -> None:
-        allowed = tuple(allowed_types)
-        if serde is not None and allowed:
-            raise ValueError("allowed_types is for the default serialiser; give your own one its own allow-list")
-        super().__init__(serde=serde if serde is not None else StrictSerializer(allowed))
-
-    def get_next_version(self, current: str | None, channel: None) -> str:
-        """As LangGraph's PostgreSQL saver counts: a number of 32 digits, and a random part against equal forks."""
-        # Threads that another saver began may count in integers.
-        count = 0 if current is None else int(str(current).split(".")[0])
-        return f"{count + 1:032}.{random():016}"
-
-    def _found(self, response: checkpoint_service_pb2.GetCheckpointResponse) -> CheckpointTuple | None:
-        """The tuple of an answer; later ids of this process sort above everything that the thread holds."""
-        idclock.raise_above(response.checkpoint_id_floor, response.checkpoint.checkpoint_id)
-        if not response.HasField("checkpoint"):
-            return None
-        return codec.from_tuple(response.checkpoint, self.serde)
-
-    def _listed(self, stored: checkpoint_pb2.CheckpointTuple) -> CheckpointTuple:
-        idclock.raise_above(stored.checkpoint_id)
-        return codec.from_tuple(stored, self.serde)
-
-
-def get_call(config: RunnableConfig) -> Call[checkpoint_service_pb2.GetCheckpointResponse]:
-    """Reads the checkpoint that a config names, or its namespace's latest."""
-    return threads.get(codec.session_id_of(config), codec.namespace_of(config), get_checkpoint_id(config) or None)
-
-
-def list_filters(
-    config: RunnableConfig | None,
-    filter: dict[str, Any] | None,
-    before: RunnableConfig | None,
-    limit: int | None,
-) -> dict[str, Any] | None:
-    """The arguments of a list; None when nothing can match."""
-    try:
-        wanted: dict[str, Any] = {"metadata_filter_json": codec.to_filter(filter), "limit": limit}
-    except EncodingRefused:
-        return None
-    if config is not None:
-        wanted["session_id"] = codec.session_id_of(config)
-        # The root namespace is "", which is not the same as none.
-        wanted["checkpoint_ns"] = config["configurable"].get("checkpoint_ns")
-        wanted["checkpoint_id"] = get_checkpoint_id(config) or None
-    if before is not None:
-        wanted["before_checkpoint_id"] = get_checkpoint_id(before) or None
-    return wanted
+from threadkeep.langgraph import codec, large
+from threadkeep.langgraph.reading import SaverBase
+from threadkeep.langgraph.serde import AllowedType
+from threadkeep.runtime.v1 import checkpoint_service_pb2
 
 
 def batched_run_ids(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -118,29 +58,15 @@ class ThreadkeepSaver(SaverBase):
         serde: SerializerProtocol | None = None,
         allowed_types: Iterable[AllowedType] = (),
     ) -> None:
-        super().__init__(serde, allowed_types)
-        self._sync = client if isinstance(client, Client) else client.to_sync()
-        self._async = client if isinstance(client, AsyncClient) else client.to_async()
+        super().__init__(
+            client if isinstance(client, AsyncClient) else client.to_async(),
+            client if isinstance(client, Client) else client.to_sync(),
+            serde,
+            allowed_types,
+        )
+        self._message_limit: int | None = None
 
     # --- synchronous
-
-    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
-        return self._found(self._sync.checkpoints._run(get_call(config)))
-
-    def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
-        wanted = list_filters(config, filter, before, limit)
-        if wanted is not None:
-            for stored in self._sync.checkpoints.list(**wanted):
-                yield self._listed(stored)
 
     def put(
         self,
@@ -152,6 +78,7 @@ class ThreadkeepSaver(SaverBase):
         """Stores a checkpoint. Raises EncodingRefused, LeaseRequired, CheckpointDeleted."""
         put = codec.to_put(config, checkpoint, metadata, new_versions, self.serde)
         session_id = codec.session_id_of(config)
+        self._stage(put)
         self._sync.checkpoints.put(session_id, put)
         return codec.config_of(session_id, put.checkpoint_ns, put.checkpoint_id)
 
@@ -161,6 +88,7 @@ class ThreadkeepSaver(SaverBase):
         """Stores a task's writes. Raises EncodingRefused, LeaseRequired, CheckpointDeleted."""
         if writes:
             pending = codec.to_writes(config, writes, task_id, task_path, self.serde)
+            self._stage(pending)
             self._sync.checkpoints.put_writes(codec.session_id_of(config), pending)
 
     def delete_thread(self, thread_id: str) -> None:
@@ -183,44 +111,14 @@ class ThreadkeepSaver(SaverBase):
         for thread_id in thread_ids:
             self._sync.checkpoints.prune_thread(str(thread_id), chosen)
 
-    def get_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """The writes to each channel by the ancestors of the checkpoint that `config` names (or the latest), oldest
-        first, back to the one that stores the channel: its value is the seed. Two calls, however long it is."""
-        if not channels:
-            return {}
-        found = (self._sync.checkpoints._run(get_call(config))).checkpoint
-        history = History(channels, found.parent_checkpoint_id, self.serde)
-        while history.wants_more():
-            moved = False
-            for stored in self._sync.checkpoints.list(**history.ancestors(codec.session_id_of(config), found)):
-                moved = history.visit(stored) or moved
-                if not history.wants_more():
-                    break
-            if not moved:
-                break
-        return history.result()
+    def _stage(self, operation: large.Operation) -> None:
+        if operation.ByteSize() > large.ALWAYS_FITS:
+            if self._message_limit is None:
+                self._message_limit = large.message_limit(self._sync.info.get())
+            for call in large.stage([operation], self._message_limit):
+                self._sync.checkpoints._run(call)
 
     # --- asyncio
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that `config` names, or the namespace's latest; None if there is none."""
-        return self._found(await self._async.checkpoints._run(get_call(config)))
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """Checkpoints, newest first: of one thread, or of the scope when `config` is None."""
-        wanted = list_filters(config, filter, before, limit)
-        if wanted is not None:
-            async for stored in self._async.checkpoints.list(**wanted):
-                yield self._listed(stored)
 
     async def aput(
         self,
@@ -232,6 +130,7 @@ class ThreadkeepSaver(SaverBase):
         """Stores a checkpoint. Raises EncodingRefused, LeaseRequired, CheckpointDeleted."""
         put = codec.to_put(config, checkpoint, metadata, new_versions, self.serde)
         session_id = codec.session_id_of(config)
+        await self._astage(put)
         await self._async.checkpoints.put(session_id, put)
         return codec.config_of(session_id, put.checkpoint_ns, put.checkpoint_id)
 
@@ -241,6 +140,7 @@ class ThreadkeepSaver(SaverBase):
         """Stores a task's writes. Raises EncodingRefused, LeaseRequired, CheckpointDeleted."""
         if writes:
             pending = codec.to_writes(config, writes, task_id, task_path, self.serde)
+            await self._astage(pending)
             await self._async.checkpoints.put_writes(codec.session_id_of(config), pending)
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -263,21 +163,9 @@ class ThreadkeepSaver(SaverBase):
         for thread_id in thread_ids:
             await self._async.checkpoints.prune_thread(str(thread_id), chosen)
 
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        """The writes to each channel by the ancestors of the checkpoint that `config` names (or the latest), oldest
-        first, back to the one that stores the channel: its value is the seed. Two calls, however long it is."""
-        if not channels:
-            return {}
-        found = (await self._async.checkpoints._run(get_call(config))).checkpoint
-        history = History(channels, found.parent_checkpoint_id, self.serde)
-        while history.wants_more():
-            moved = False
-            async for stored in self._async.checkpoints.list(**history.ancestors(codec.session_id_of(config), found)):
-                moved = history.visit(stored) or moved
-                if not history.wants_more():
-                    break
-            if not moved:
-                break
-        return history.result()
+    async def _astage(self, operation: large.Operation) -> None:
+        if operation.ByteSize() > large.ALWAYS_FITS:
+            if self._message_limit is None:
+                self._message_limit = large.message_limit(await self._async.info.get())
+            for call in large.stage([operation], self._message_limit):
+                await self._async.checkpoints._run(call)

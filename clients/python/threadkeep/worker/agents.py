@@ -110,6 +110,7 @@ class Agents:
 
 def build_agent(build: AgentBuild) -> Any:
     """LangChain's agent from a manifest. Tools that need approval ask a person before each call."""
+    _refuse_what_is_not_built(build.manifest)
     from langchain.agents import create_agent
     from langchain.agents.middleware import HumanInTheLoopMiddleware, ModelRetryMiddleware
 
@@ -129,6 +130,18 @@ def build_agent(build: AgentBuild) -> Any:
         context_schema=RunContext,
         name=build.manifest.name,
     )
+
+
+_NOT_BUILT = ("middleware", "response_schema_json", "interrupt_rules", "max_model_calls", "max_tool_calls")
+
+
+def _refuse_what_is_not_built(manifest: Manifest) -> None:
+    """An agent is built as its definition says, or not at all."""
+    found = sorted({*manifest.others, *(name for name in _NOT_BUILT if name in manifest.agent)})
+    found += [name for name in ("region", "role") if name in manifest.provider]
+    found += [f"the tool {spec.name}" for spec in manifest.tools if not spec.entry_point]
+    if found:
+        raise AgentBuildError(f"this worker can't build {', '.join(found)}; register a graph for {manifest.name!r}")
 
 
 def build_tool(spec: ToolSpec, allowed_modules: Sequence[str]) -> BaseTool:

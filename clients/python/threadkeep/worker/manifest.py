@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -28,6 +28,8 @@ class Manifest:
     agent: Mapping[str, Any]
     provider: Mapping[str, Any]
     tools: Sequence[ToolSpec]
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """The manifest's other parts, as config wrote them: `skills`, `mcp_servers`, `sandbox_profile`, `subagents`."""
 
     @property
     def system_prompt(self) -> str:
@@ -57,6 +59,7 @@ def parse_manifest(document: bytes, digest: str) -> Manifest:
         agent=_definition(agent, "agent"),
         provider=_definition(value.get("provider", {}), "provider"),
         tools=tuple(_tool(entry) for entry in value.get("tools", ())),
+        others={name: part for name, part in value.items() if name not in ("agent", "provider", "tools", "defaults")},
     )
 
 

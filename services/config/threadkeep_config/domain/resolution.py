@@ -53,6 +53,12 @@ def winner(candidates: Sequence[Entity]) -> Entity | None:
     return candidates[0]
 
 
+def layers(candidates: Sequence[Entity]) -> Sequence[Entity]:
+    """What merges, of candidates with the strongest first: those above the first one that hides the others."""
+    hiding = next((place for place, one in enumerate(candidates) if one.content.hidden), len(candidates))
+    return candidates[:hiding]
+
+
 def explanations(candidates: Sequence[tuple[Entity, tuple[str, ...]]], precedence: Precedence) -> list[str]:
     """Says for each candidate (with the names of its scope's keys), the strongest first, why it stands there."""
     texts: list[str] = []
@@ -69,8 +75,10 @@ def explanations(candidates: Sequence[tuple[Entity, tuple[str, ...]]], precedenc
                 why = f"as many scope keys as the one above, but {stronger} comes before {weaker} in the precedence"
         if entity.content.hidden:
             why += "; it is hidden" + (", so nothing counts" if place == 0 else "")
-        elif place and candidates[0][0].content.hidden:
-            why += "; the hidden one above hides it"
+        elif any(above.content.hidden for above, _ in candidates[:place]):
+            why += "; a hidden one above hides it"
+        elif entity.key.type is EntityType.DEFAULTS and len(candidates) > 1:
+            why += "; its fields fill in what those above leave out" if place else "; its fields come first"
         texts.append(f"{scope}: {why}")
     return texts
 

@@ -13,10 +13,16 @@ class EntityType(IntEnum):
     PROVIDER = 1
     TOOL = 2
     AGENT = 3
+    SKILL = 4
+    MCP_SERVER = 5
+    SANDBOX_PROFILE = 6
+    DEFAULTS = 7
+    CUSTOM = 8
+    CUSTOM_SCHEMA = 9
 
     @property
     def field(self) -> str:
-        """The name of the type's field in a definition, and in texts for people: `provider`, `tool`, `agent`."""
+        """The name of the type's field in a definition, and in texts for people: `provider`, `mcp_server`."""
         return self.name.lower()
 
 

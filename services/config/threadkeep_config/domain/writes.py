@@ -26,12 +26,17 @@ def put(current: Entity, content: Content, expected_revision: int | None) -> Cha
     `current` may be a tombstone or a row that was never written: then it does not exist, and counts as revision 0.
     Raises FileManaged, RevisionConflict, FieldInvalid.
     """
-    if current.exists and current.content.source.is_file:
-        raise FileManaged()
-    compare(current, expected_revision)
+    check_writable(current, expected_revision)
     if current.exists and current.content == content:
         return None
     return Change(current, content)
+
+
+def check_writable(current: Entity, expected_revision: int | None) -> None:
+    """Raises FileManaged, RevisionConflict."""
+    if current.exists and current.content.source.is_file:
+        raise FileManaged()
+    compare(current, expected_revision)
 
 
 def delete(current: Entity | None, expected_revision: int | None) -> Change:

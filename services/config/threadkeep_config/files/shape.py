@@ -5,6 +5,7 @@ A field that holds JSON, such as `options_json`, may be written as YAML under it
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,10 @@ from threadkeep_chassis.rules import field_rule
 from threadkeep_config.files.yaml_tree import Tree
 
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s\Z")
-_INT32 = range(-(2**31), 2**31)
+_INTEGERS = {
+    FieldDescriptor.TYPE_INT32: range(-(2**31), 2**31),
+    FieldDescriptor.TYPE_INT64: range(-(2**63), 2**63),
+}
 
 
 @dataclass
@@ -81,6 +85,8 @@ def _json_text(tree: Tree, path: str, shaped: Shaped) -> str:
 
 
 def _value(one: FieldDescriptor, tree: Tree, path: str, shaped: Shaped) -> Any:
+    if one.message_type is not None and one.message_type.GetOptions().map_entry:
+        return _texts(tree, path, shaped)
     if one.is_repeated:
         if not isinstance(tree.value, list):
             shaped.faults.append((path, "must be a list"))
@@ -103,18 +109,47 @@ def _single(one: FieldDescriptor, tree: Tree, path: str, shaped: Shaped) -> Any:
         shaped.faults.append((path, "must be a number of seconds, such as 30 or 1.5s"))
         return "0s"
     if one.message_type is not None:
+        only = one.message_type.fields[0]
+        if isinstance(value, list) and len(one.message_type.fields) == 1 and only.is_repeated:
+            # A message that exists to make a list optional is written as the list.
+            inner = f"{path}.{only.name}"
+            shaped.lines[inner] = tree.line
+            return {only.name: _value(only, tree, inner, shaped)}
         return shape(tree, one.message_type, path, shaped)
     if one.type == FieldDescriptor.TYPE_STRING:
-        if isinstance(value, str):
-            return value
-        shaped.faults.append((path, "must be text; put it into quotes"))
-        return ""
+        return _text(tree, path, shaped)
+    if one.type == FieldDescriptor.TYPE_BYTES:
+        return base64.b64encode(_text(tree, path, shaped).encode()).decode()
+    if one.type == FieldDescriptor.TYPE_DOUBLE:
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300:
+            return float(value)
+        shaped.faults.append((path, "must be a number"))
+        return 0.0
     if one.type == FieldDescriptor.TYPE_BOOL:
         if isinstance(value, bool):
             return value
         shaped.faults.append((path, "must be true or false"))
         return False
-    if isinstance(value, int) and not isinstance(value, bool) and value in _INT32:
+    if isinstance(value, int) and not isinstance(value, bool) and value in _INTEGERS[one.type]:
         return value
     shaped.faults.append((path, "must be a whole number"))
     return 0
+
+
+def _text(tree: Tree, path: str, shaped: Shaped) -> str:
+    if isinstance(tree.value, str):
+        return tree.value
+    shaped.faults.append((path, "must be text; put it into quotes"))
+    return ""
+
+
+def _texts(tree: Tree, path: str, shaped: Shaped) -> dict[str, str]:
+    """A map of names to texts."""
+    if not isinstance(tree.value, dict):
+        shaped.faults.append((path, "must be a mapping of names to texts"))
+        return {}
+    found = {}
+    for name, value in tree.value.items():
+        shaped.lines[f"{path}.{name}"] = tree.key_lines[name]
+        found[name] = _text(value, f"{path}.{name}", shaped)
+    return found

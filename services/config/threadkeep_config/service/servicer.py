@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc
 
@@ -35,11 +36,20 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
         """See the contract."""
         call = current_call()
         key, scope = wire.target_from(request.key, call.scope)
-        content = _content(key.type, request)
+        content = None if request.HasField("update_mask") else _content(key.type, request)
         expected = request.expected_revision if request.HasField("expected_revision") else None
+        if content is None:
+            _check_update(key.type, request)
+
+        def change(current: dict[str, Any]) -> Content:
+            changed = wire.updated(key.type, current, request.definition, request.update_mask)
+            return wire.content_from(key.type, changed, API, "definition.")
 
         async def work(connection: Connection) -> pb.PutEntityResponse:
-            entity, changed = await self.commands.put(connection, key, scope, content, expected)
+            if content is None:
+                entity, changed = await self.commands.update(connection, key, scope, change, expected)
+            else:
+                entity, changed = await self.commands.put(connection, key, scope, content, expected)
             return pb.PutEntityResponse(entity=wire.entity_to(entity), changed=changed)
 
         return await self.commands.once(call, request, pb.PutEntityResponse, work)
@@ -99,7 +109,12 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
         candidates = await self.commands.explain(current_call().scope, type, request.name)
         return pb.ExplainResponse(
             candidates=[
-                pb.Candidate(entity=wire.entity_to(one.entity), winner=one.is_winner, explanation=one.explanation)
+                pb.Candidate(
+                    entity=wire.entity_to(one.entity),
+                    winner=one.is_winner,
+                    explanation=one.explanation,
+                    counting_fields=one.counting_fields,
+                )
                 for one in candidates
             ],
             key_precedence=self.commands.views.precedence.keys,
@@ -167,18 +182,17 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
         )
 
         async def work(connection: Connection) -> pb.ApplySetResponse:
-            outcome, revision = await self.commands.apply_set(
+            applied = await self.commands.apply_set(
                 connection, call.scope, parsed.contents, parsed.broken, dry_run=request.dry_run
             )
+            problems = sorted([*parsed.problems, *parsed.located(applied.refused)])
             return pb.ApplySetResponse(
                 changes=[
                     set_pb2.SetChange(action=int(action), entity=wire.entity_summary(entity))  # type: ignore[arg-type]
-                    for action, entity in outcome
+                    for action, entity in applied.outcome
                 ],
-                problems=[
-                    set_pb2.SetProblem(path=one.path, line=one.line, message=one.message) for one in parsed.problems
-                ],
-                config_revision=revision,
+                problems=[set_pb2.SetProblem(path=one.path, line=one.line, message=one.message) for one in problems],
+                config_revision=applied.revision,
             )
 
         return await self.commands.once(call, request, pb.ApplySetResponse, work)
@@ -198,6 +212,13 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
         finally:
             # Frees what the watch holds now, not at garbage collection (B96).
             await frames.aclose()
+
+
+def _check_update(type: EntityType, request: pb.PutEntityRequest) -> None:
+    if request.hidden:
+        raise FieldInvalid("update_mask", "must be absent when an entity is to be hidden")
+    if request.definition.WhichOneof("definition") != type.field:
+        raise FieldInvalid("definition", f"must be of the key's type: set `{type.field}`")
 
 
 def _content(type: EntityType, request: pb.PutEntityRequest) -> Content:

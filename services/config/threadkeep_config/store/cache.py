@@ -12,6 +12,9 @@ from typing import Any
 
 from threadkeep_config.domain.manifest import Reference
 
+ANY_NAME = ""
+"""As a source's name: whatever is there of the type."""
+
 ENTRY_BYTES = 600
 """What an entry takes beside its value, roughly."""
 
@@ -58,9 +61,10 @@ class Cache:
 
     def forget(self, sources: Iterable[Reference]) -> None:
         """Drops what came from these types and names."""
-        for source in sources:
-            for key in list(self._by_source.get(source, ())):
-                self._drop(key)
+        for type, name in sources:
+            for source in ((type, name), (type, ANY_NAME)):
+                for key in list(self._by_source.get(source, ())):
+                    self._drop(key)
 
     def clear(self) -> None:
         """Drops everything."""

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.sql.expression import ColumnElement
 
-from threadkeep_chassis.database import Connection, insert_or_ignore, locked_in_key_order
+from threadkeep_chassis.database import Connection, contains_text, insert_or_ignore, locked_in_key_order
 from threadkeep_chassis.paging import after_key
 from threadkeep_config.domain.values import API, Content, Entity, EntityType, Key, SourceKind
 from threadkeep_config.domain.views import View
@@ -151,6 +151,24 @@ async def file_keys(connection: Connection, scope_key: str) -> list[Key]:
     """The keys of the scope's file entities."""
     rows = await connection.execute(_FILE_KEYS, {"scope_key": scope_key})
     return [Key(EntityType(row.type), row.name, scope_key) for row in rows]
+
+
+async def names_with_priority(connection: Connection, view: View) -> list[str]:
+    """The names of providers that have a priority in some scope of the view; the first thousand."""
+    statement = (
+        sa.select(entities.c.name)
+        .distinct()
+        .where(
+            in_view(entities, view),
+            entities.c.type == sa.literal(int(EntityType.PROVIDER), sa.SmallInteger),
+            entities.c.deleted.is_(False),
+            # Definitions are canonical JSON, in which no text can hold these characters.
+            contains_text(entities.c.definition, '"priority":'),
+        )
+        .order_by(entities.c.name)
+        .limit(1000)
+    )
+    return [row.name for row in await connection.execute(statement, view_values(view))]
 
 
 async def write(connection: Connection, changes: Sequence[Change]) -> list[Entity]:

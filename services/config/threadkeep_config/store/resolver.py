@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_chassis.errors import ShuttingDown
 from threadkeep_config.domain.manifest import Reference
-from threadkeep_config.domain.resolution import winner
 from threadkeep_config.domain.values import Entity
 from threadkeep_config.domain.views import View
 from threadkeep_config.store import revisions
 from threadkeep_config.store.cache import Cache, Entry
+from threadkeep_config.store.counting import counting
 from threadkeep_config.store.rows import entity_of, padded, size_of
 from threadkeep_config.store.tail import Logged, Tail
 from threadkeep_config.tables import counter, entities, scopes
@@ -181,7 +181,7 @@ class Resolver:
         """Answers from what was read; keeps it if no later change was told meanwhile."""
         assert question.view is not None
         assert question.reference is not None
-        counts = winner(question.view.ordered(found.get(question.reference, ())))
+        counts = counting(question.view.ordered(found.get(question.reference, ())))
         entry = Entry(counts, (question.reference,), size_of(counts) if counts is not None else 0)
         if self._tail.position == revision:
             self.cache.put(question.key, entry)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from threadkeep_chassis.database import Connection, Database
-from threadkeep_chassis.errors import Contention
+from threadkeep_chassis.errors import Contention, ThreadkeepError
 from threadkeep_chassis.receipts import check_receipt, find_receipt, fingerprint, idempotent
 from threadkeep_chassis.scope import Call
 from threadkeep_chassis.signals import Signals
@@ -86,8 +86,19 @@ class Rebuilding:
             except _Behind:
                 continue
             self._metrics.rebuilds.labels("session").inc()
+            await self._check_alive(call, key)
             return response
         raise Contention("The session grows faster than it can be rebuilt; retry with the same request_id.")
+
+    async def _check_alive(self, call: Call, key: tuple[str, str]) -> None:
+        """Drops the rows again if the session was deleted while they were built: its event may have been applied before
+        they were there. Raises SESSION_NOT_FOUND then."""
+        try:
+            await self._runtime.latest_event_sequence(Caller.of(call), key[1])
+        except ThreadkeepError as error:
+            if error.reason == "SESSION_NOT_FOUND":
+                await self._database.retrying(lambda connection: drop_session(connection, key))
+            raise
 
     async def rebuild_all(self) -> None:
         """Drops every row and puts the cursor at the start, in one transaction; the follower then builds all anew."""

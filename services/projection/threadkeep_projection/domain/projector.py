@@ -67,6 +67,8 @@ class Draft:
     """What the applied events add to the stored usage, which can be negative."""
     forgets_messages: bool = False
     """True once every stored message was given up; those in `messages` are then all there are."""
+    is_deleted: bool = False
+    """True once the session was deleted: none of its rows is left, and no event follows."""
 
     def set_messages(self, changed: Iterable[Message]) -> None:
         """Takes over changed messages and accounts for the tokens that they took."""
@@ -160,6 +162,9 @@ def apply(draft: Draft, event: Event, channel: Channel | None = None) -> bool:
 
 
 def _on_session(draft: Draft, event: Event, what: str, _: Channel | None) -> None:
+    if what == "deleted":
+        draft.is_deleted = True
+        return
     document = _object(_object(event.payload).get("session"))
     if what not in ("created", "updated") or not document or draft.session is None:
         return

@@ -167,6 +167,7 @@ class _Batch:
     """The rows to write, by table."""
 
     def __init__(self) -> None:
+        self.deleted: list[rows.Row] = []
         self.sessions: list[rows.Row] = []
         self.entries_of: list[rows.Row] = []
         self.session_entries: list[rows.Row] = []
@@ -186,6 +187,9 @@ class _Batch:
         """Adds a thread's changes."""
         scope_key, session_id = key
         of = {"of_scope_key": scope_key, "of_session_id": session_id}
+        if after.is_deleted:
+            self.deleted.append(of)
+            return
         if after.session is not None and after.session != before.session:
             self.sessions.append(rows.session_row(scope_key, thread_subject(scope_key, session_id), after.session))
             if before.session is None or after.session.metadata != before.session.metadata:
@@ -241,6 +245,7 @@ class _Batch:
     async def write(self, connection: Connection) -> None:
         """Runs the statements."""
         for statement, parameters in (
+            *((statement, self.deleted) for statement in _OF_SESSION.values()),
             (_PUT_SESSIONS, self.sessions),
             (_DROP_SESSION_ENTRIES, self.entries_of),
             (_PUT_SESSION_ENTRIES, self.session_entries),

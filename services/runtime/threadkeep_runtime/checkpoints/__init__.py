@@ -9,12 +9,15 @@ from threadkeep_runtime.checkpoints.listing import CheckpointQuery, PageKey, pag
 from threadkeep_runtime.checkpoints.reading import FoundCheckpoint, load_checkpoint, load_checkpoints
 from threadkeep_runtime.checkpoints.removing import holds_checkpoints, load_head, load_removal, sessions_of_runs
 from threadkeep_runtime.checkpoints.rollback import load_root_before
+from threadkeep_runtime.checkpoints.staging import load_staged, stage_chunk, sweep_staged
+from threadkeep_runtime.checkpoints.values import ValueName, read_piece
 from threadkeep_runtime.checkpoints.writing import apply_changes
 
 __all__ = [
     "CheckpointQuery",
     "FoundCheckpoint",
     "PageKey",
+    "ValueName",
     "apply_changes",
     "holds_checkpoints",
     "load_checkpoint",
@@ -23,6 +26,10 @@ __all__ = [
     "load_indexes",
     "load_removal",
     "load_root_before",
+    "load_staged",
     "page_keys",
+    "read_piece",
     "sessions_of_runs",
+    "stage_chunk",
+    "sweep_staged",
 ]

@@ -14,6 +14,9 @@ from sqlalchemy.engine import Connection
 from threadkeep_chassis.database import JsonSource, json_contains, json_entries, json_member
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints, threads
 
+EVERY_VALUE = 2**31 - 1
+"""No value is larger."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuery:
@@ -36,14 +39,16 @@ class PageKey(NamedTuple):
     thread_key: str
     checkpoint_ns: str
     size: int
-    """Bytes of its documents, values and writes together."""
+    """Bytes of its documents, values and writes together, without the values that replies leave out."""
 
 
-def page_keys(connection: Connection, query: CheckpointQuery, after: PageKey | None, count: int) -> list[PageKey]:
-    """The next `count` keys behind `after` (None: from the greatest id)."""
+def page_keys(
+    connection: Connection, query: CheckpointQuery, after: PageKey | None, count: int, inline_bytes: int = EVERY_VALUE
+) -> list[PageKey]:
+    """The next `count` keys behind `after` (None: from the greatest id). Values over `inline_bytes` are not counted."""
     picked = _picked(query, after, count).cte("picked")
     p = picked.c
-    statement = sa.select(p.checkpoint_id, p.thread_id, p.checkpoint_ns, _size(p)).order_by(
+    statement = sa.select(p.checkpoint_id, p.thread_id, p.checkpoint_ns, _size(p, inline_bytes)).order_by(
         p.checkpoint_id.desc(), p.thread_id.desc(), p.checkpoint_ns.desc()
     )
     return [PageKey(*row) for row in connection.execute(statement)]
@@ -55,7 +60,7 @@ def _picked(query: CheckpointQuery, after: PageKey | None, count: int) -> sa.Sel
     statement = sa.select(*order)
     if query.thread_key is None:
         statement = statement.join(threads, threads.c.thread_key == c.thread_id).where(
-            threads.c.scope_key == query.scope_key
+            threads.c.scope_key == query.scope_key, threads.c.delete_time.is_(None)
         )
     else:
         statement = statement.where(c.thread_id == query.thread_key)
@@ -80,7 +85,7 @@ def _picked(query: CheckpointQuery, after: PageKey | None, count: int) -> sa.Sel
     return statement.order_by(*(column.desc() for column in order)).limit(count)
 
 
-def _size(p: Any) -> sa.Label[int]:
+def _size(p: Any, inline_bytes: int) -> sa.Label[int]:
     """Sums lengths, which no backend needs to read the values for.
 
     Each row is looked up by its key in a scalar query of its own: joins are planned from guesses about how many rows a
@@ -89,7 +94,7 @@ def _size(p: Any) -> sa.Label[int]:
     c, b, w = checkpoints.c, checkpoint_blobs.c, checkpoint_writes.c
     entries = json_entries(sa.func.coalesce(c.value_versions, json_member(c.checkpoint, "channel_versions")), "entries")
     value = (
-        sa.select(sa.func.length(b.blob))
+        sa.select(_inline_size(b.blob, inline_bytes))
         .where(
             b.thread_id == c.thread_id,
             b.checkpoint_ns == c.checkpoint_ns,
@@ -101,7 +106,7 @@ def _size(p: Any) -> sa.Label[int]:
     )
     values = sa.select(_total(value)).select_from(entries).correlate(checkpoints).scalar_subquery()
     writes = (
-        sa.select(_total(sa.func.length(w.blob)))
+        sa.select(_total(_inline_size(w.blob, inline_bytes)))
         .where(w.thread_id == c.thread_id, w.checkpoint_ns == c.checkpoint_ns, w.checkpoint_id == c.checkpoint_id)
         .correlate(checkpoints)
         .scalar_subquery()
@@ -113,6 +118,11 @@ def _size(p: Any) -> sa.Label[int]:
         .scalar_subquery()
     )
     return sa.cast(whole, sa.BigInteger()).label("size")
+
+
+def _inline_size(blob: Any, inline_bytes: int) -> sa.ColumnElement[Any]:
+    size = sa.func.length(blob)
+    return sa.case((size <= inline_bytes, size), else_=0)
 
 
 def _total(length: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

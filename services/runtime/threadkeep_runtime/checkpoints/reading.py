@@ -1,7 +1,7 @@
 """Reads whole checkpoints: rows, values and writes in one statement, which is one snapshot on every backend.
 
 The statement is a union of narrow branches over the picked keys. Each value is read once, however many of the picked
-checkpoints share it.
+checkpoints share it. Of values over `inline_bytes` only the size is read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.sql.selectable import CTE
 
 from threadkeep_chassis.database import Bytes, json_entries, json_member
-from threadkeep_runtime.checkpoints.listing import PageKey
+from threadkeep_runtime.checkpoints.listing import EVERY_VALUE, PageKey
 from threadkeep_runtime.domain.checkpoints import ChannelValue, PendingWrite, StoredCheckpoint, unversioned_key
 from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints, threads
@@ -31,10 +31,14 @@ class FoundCheckpoint(NamedTuple):
 
 
 def load_checkpoint(
-    connection: Connection, thread_key: str, checkpoint_ns: str, checkpoint_id: str | None
+    connection: Connection,
+    thread_key: str,
+    checkpoint_ns: str,
+    checkpoint_id: str | None,
+    inline_bytes: int = EVERY_VALUE,
 ) -> FoundCheckpoint:
     """Reads one checkpoint, or the namespace's greatest if no id is given, with the thread's floor."""
-    parameters = {"thread_key": thread_key, "ns": checkpoint_ns}
+    parameters = {"thread_key": thread_key, "ns": checkpoint_ns, "inline_bytes": inline_bytes}
     if checkpoint_id is None:
         rows = connection.execute(_LATEST, parameters)
     else:
@@ -43,18 +47,22 @@ def load_checkpoint(
     return FoundCheckpoint(next(iter(found.values()), None), floor)
 
 
-def load_checkpoints(connection: Connection, keys: Sequence[PageKey]) -> list[StoredCheckpoint]:
+def load_checkpoints(
+    connection: Connection, keys: Sequence[PageKey], inline_bytes: int = EVERY_VALUE
+) -> list[StoredCheckpoint]:
     """Reads these checkpoints, in the order of the keys; those that are gone meanwhile are left out."""
     if not keys:
         return []
     wanted = [(key.thread_key, key.checkpoint_ns, key.checkpoint_id) for key in keys]
-    found, _ = _assemble(connection.execute(_MANY, {"keys": padded(wanted)}))
+    found, _ = _assemble(connection.execute(_MANY, {"keys": padded(wanted), "inline_bytes": inline_bytes}))
     return [found[key] for key in wanted if key in found]
 
 
 def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.CompoundSelect[Any]:
     c, b, w = checkpoints.c, checkpoint_blobs.c, checkpoint_writes.c
     p = picked.c
+    # A deleted session's checkpoints are found no more.
+    is_alive = sa.and_(threads.c.thread_key == p.thread_id, threads.c.delete_time.is_(None))
     of_row = sa.and_(c.thread_id == p.thread_id, c.checkpoint_ns == p.checkpoint_ns, c.checkpoint_id == p.checkpoint_id)
     entries = json_entries(sa.func.coalesce(c.value_versions, json_member(c.checkpoint, "channel_versions")), "entries")
     links = (
@@ -73,7 +81,7 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
                   _unless(c.metadata_bytes, c.metadata)),
             number=c.commit_sequence,
             bytes_=(c.checkpoint_bytes, c.metadata_bytes),
-        ).select_from(picked.join(checkpoints, of_row).join(threads, threads.c.thread_key == p.thread_id)),
+        ).select_from(picked.join(checkpoints, of_row).join(threads, is_alive)),
         _branch(
             _LINK, links.c.thread_id, links.c.checkpoint_ns, links.c.checkpoint_id, text=(links.c.key, links.c.value)
         ),
@@ -83,7 +91,8 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
             used.c.checkpoint_ns,
             sa.literal_column("''"),
             text=(used.c.key, used.c.value, _value_at(used, b.type)),
-            bytes_=(_value_at(used, b.blob),),
+            size=_value_at(used, sa.func.length(b.blob)),
+            bytes_=(_value_at(used, _inline(b.blob)),),
         ),
         _branch(
             _WRITE,
@@ -92,7 +101,8 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
             p.checkpoint_id,
             text=(w.task_id, w.channel, w.type, w.task_path),
             number=w.idx,
-            bytes_=(w.blob,),
+            size=sa.func.length(w.blob),
+            bytes_=(_inline(w.blob),),
         ).select_from(
             picked.join(
                 checkpoint_writes,
@@ -108,7 +118,7 @@ def _whole(picked: CTE, *, floor_of: sa.BindParameter[str] | None) -> sa.Compoun
         empty: sa.ColumnElement[str] = sa.literal_column("''", sa.Text())
         branches.append(
             _branch(_FLOOR, threads.c.thread_key, empty, empty, text=(threads.c.checkpoint_top,)).where(
-                threads.c.thread_key == floor_of
+                threads.c.thread_key == floor_of, threads.c.delete_time.is_(None)
             )
         )
     return sa.union_all(*branches)
@@ -130,6 +140,11 @@ def _value_at(used: sa.Subquery, column: sa.ColumnElement[Any]) -> sa.ScalarSele
     )
 
 
+def _inline(blob: Any) -> Any:
+    """The value, unless it is so large that a reply leaves it out."""
+    return sa.case((sa.func.length(blob) <= sa.bindparam("inline_bytes", type_=sa.Integer()), blob))
+
+
 def _branch(
     kind: int,
     thread_key: Any,
@@ -138,6 +153,7 @@ def _branch(
     *,
     text: tuple[Any, ...],
     number: Any = None,
+    size: Any = None,
     bytes_: tuple[Any, ...] = (),
 ) -> sa.Select[Any]:
     """One branch of the union: all have the same columns, NULL where a branch has nothing to say."""
@@ -150,6 +166,7 @@ def _branch(
         checkpoint_id.label("id"),
         *(_or_null(value, sa.Text()).label(f"t{index}") for index, value in enumerate(texts)),
         _or_null(number, sa.BigInteger()).label("number"),
+        _or_null(size, sa.BigInteger()).label("size"),
         *(_or_null(value, Bytes()).label(f"b{index}") for index, value in enumerate(blobs)),
     )
 
@@ -193,19 +210,23 @@ Key = tuple[str, str, str]
 def _assemble(rows: Iterable[Row[Any]]) -> tuple[dict[Key, StoredCheckpoint], str]:
     heads: dict[Key, Row[Any]] = {}
     links: dict[Key, list[tuple[str, str]]] = {}
-    blobs: dict[tuple[str, str, str, str], tuple[str, bytes]] = {}
+    blobs: dict[tuple[str, str, str, str], tuple[str, bytes, int]] = {}
     writes: dict[Key, list[PendingWrite]] = {}
     floor = ""
     for row in rows:
-        kind, thread_key, namespace, checkpoint_id, t0, t1, t2, t3, number, b0, _ = tuple(row)
+        kind, thread_key, namespace, checkpoint_id, t0, t1, t2, t3, number, size, b0, _ = tuple(row)
+        # What is there and was not read is deferred.
+        deferred = size if size is not None and b0 is None else 0
         key = (thread_key, namespace, checkpoint_id)
         if kind == _LINK:
             links.setdefault(key, []).append((t0, t1))
         elif kind == _BLOB:
             if t2 is not None:
-                blobs[thread_key, namespace, t0, t1] = (t2, bytes(b0 or b""))
+                blobs[thread_key, namespace, t0, t1] = (t2, bytes(b0 or b""), deferred)
         elif kind == _WRITE:
-            writes.setdefault(key, []).append(PendingWrite(t0, number, t1, t2 or "", bytes(b0), t3))
+            writes.setdefault(key, []).append(
+                PendingWrite(t0, number, t1, t2 or "", bytes(b0 or b""), t3, deferred_size=deferred)
+            )
         elif kind == _CHECKPOINT:
             heads[key] = row
         else:
@@ -218,7 +239,7 @@ def _assemble(rows: Iterable[Row[Any]]) -> tuple[dict[Key, StoredCheckpoint], st
             blob = blobs.get((thread_key, namespace, channel, version))
             if blob is not None:
                 shown = "" if version == unversioned_key(checkpoint_id) else version
-                values.append(ChannelValue(channel, shown, *blob))
+                values.append(ChannelValue(channel, shown, blob[0], blob[1], deferred_size=blob[2]))
         found[key] = StoredCheckpoint(
             session_id=row.t1,
             checkpoint_ns=namespace,

@@ -46,6 +46,7 @@ _SESSIONS = (
     sa.select(threads.c.session_id)
     .where(
         threads.c.scope_key == sa.bindparam("scope_key"),
+        threads.c.delete_time.is_(None),
         sa.exists().where(_C.thread_id == threads.c.thread_key, _OF_RUNS),
     )
     .order_by(threads.c.session_id)

@@ -7,7 +7,7 @@ value), an ordinary write stays, and a special channel's write (negative index) 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -15,7 +15,16 @@ from sqlalchemy.engine import Connection
 from threadkeep_chassis.database import upsert
 from threadkeep_runtime.checkpoints.removing import copy, remove
 from threadkeep_runtime.checkpoints.rollback import apply_rollback
-from threadkeep_runtime.domain.checkpoints import CheckpointChange, CheckpointPut, CheckpointWrites, unversioned_key
+from threadkeep_runtime.checkpoints.staging import discard_staged, staged_data
+from threadkeep_runtime.domain.checkpoints import (
+    ChannelValue,
+    CheckpointChange,
+    CheckpointPut,
+    CheckpointWrites,
+    PendingWrite,
+    staged_values,
+    unversioned_key,
+)
 from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints
 
@@ -40,6 +49,15 @@ _PUT_WRITE = upsert(
     update=["channel", "type", "blob"],
     where=checkpoint_writes.c.idx < 0,
 )
+
+
+class _Staged(NamedTuple):
+    """Stands for a value that is read when its row is written."""
+
+    scope_key: str
+    staged_id: str
+
+
 _DELETES = tuple(
     sa.delete(table).where(table.c.thread_id.in_(sa.bindparam("threads", expanding=True)))
     for table in (checkpoints, checkpoint_blobs, checkpoint_writes)
@@ -71,12 +89,30 @@ def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -
                 blobs += _blobs(change, op)
             else:
                 writes += _writes(change, op)
-    if blobs:
-        connection.execute(_PUT_BLOB, blobs)
+    _write(connection, _PUT_BLOB, blobs)
     if rows:
         connection.execute(_PUT, rows)
-    if writes:
-        connection.execute(_PUT_WRITE, writes)
+    _write(connection, _PUT_WRITE, writes)
+    for change in changes:
+        used_up = [value.staged_id for value in staged_values(change.ops)]
+        if used_up:
+            discard_staged(connection, change.scope_key, used_up)
+
+
+def _write(connection: Connection, statement: sa.Executable, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes rows in order, many with one statement; a staged value alone, since it is large."""
+    together: list[dict[str, Any]] = []
+    for row in rows:
+        blob = row["blob"]
+        if not isinstance(blob, _Staged):
+            together.append(row)
+            continue
+        if together:
+            connection.execute(statement, together)
+            together = []
+        connection.execute(statement, [{**row, "blob": staged_data(connection, *blob)}])
+    if together:
+        connection.execute(statement, together)
 
 
 def _row(change: CheckpointChange, put: CheckpointPut) -> dict[str, Any]:
@@ -102,7 +138,7 @@ def _blobs(change: CheckpointChange, put: CheckpointPut) -> list[dict[str, Any]]
             "channel": value.channel,
             "version": value.version or unversioned_key(put.checkpoint_id),
             "type": value.type,
-            "blob": None if value.type == NO_VALUE else value.data,
+            "blob": None if value.type == NO_VALUE else _blob(change, value),
             "commit_sequence": change.commit_sequence,
         }
         for value in put.channel_values
@@ -119,9 +155,13 @@ def _writes(change: CheckpointChange, op: CheckpointWrites) -> list[dict[str, An
             "idx": write.index,
             "channel": write.channel,
             "type": write.type,
-            "blob": write.data,
+            "blob": _blob(change, write),
             "task_path": write.task_path,
             "commit_sequence": change.commit_sequence,
         }
         for write in op.writes
     ]
+
+
+def _blob(change: CheckpointChange, value: ChannelValue | PendingWrite) -> bytes | _Staged:
+    return value.data if value.staged is None else _Staged(change.scope_key, value.staged.staged_id)

@@ -11,7 +11,9 @@ from threadkeep_chassis.errors import RequestIdReused
 from threadkeep_chassis.scope import Grant, Scope
 from threadkeep_chassis.scope import Trace as CallTrace
 from threadkeep_chassis.signals import Signals
+from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.domain.commands import Command
+from threadkeep_runtime.domain.errors import SessionNotFound
 from threadkeep_runtime.domain.values import Actor, Answer, Ticket, Trace, thread_key_of
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Outcome, Pipeline, Render, Request, Work
@@ -38,13 +40,20 @@ class UseCases:
     """The tools that use cases work with."""
 
     def __init__(
-        self, database: Database, pipeline: Pipeline, config: ConfigPeer, signals: Signals, check_answer: AnswerCheck
+        self,
+        database: Database,
+        pipeline: Pipeline,
+        config: ConfigPeer,
+        signals: Signals,
+        check_answer: AnswerCheck,
+        sweeper: Sweeper,
     ) -> None:
         self.database = database
         self.pipeline = pipeline
         self.config = config
         self.signals = signals
         self.check_answer = check_answer
+        self.sweeper = sweeper
 
     async def submit(self, origin: Origin, command: Command, render: Render) -> Outcome:
         """Hands a command to the pipeline. Raises what `decide` raises."""
@@ -65,10 +74,12 @@ def to_thread(origin: Origin, session_id: str) -> dict[str, Any]:
 
 
 def answered_before(connection: SyncConnection, request: Request) -> Outcome | None:
-    """The first response if the request was answered before. Raises RequestIdReused."""
+    """The first response if the request was answered before. Raises RequestIdReused, SessionNotFound."""
     found = reads.find_receipt(connection, request.receipt_key, request.request_id)
     if found is None:
         return None
     if found[0] != request.fingerprint:
         raise RequestIdReused()
+    if found[1] is None:
+        raise SessionNotFound()
     return Outcome(found[1], replayed=True)

@@ -31,3 +31,22 @@ class SessionUseCases(UseCases):
             **to_thread(origin, session_id), changes=changes, expected_revision=expected_revision
         )
         return await self.submit(origin, command, render)
+
+    async def delete_session(
+        self,
+        origin: Origin,
+        session_id: str,
+        artifact_policy: str | None,
+        expected_revision: int | None,
+        render: Render,
+    ) -> Outcome:
+        """Deletes, and returns when the last row is gone; a replay goes on where the first call was cut off.
+
+        Raises SessionNotFound, RevisionConflict.
+        """
+        command = commands.DeleteSession(
+            **to_thread(origin, session_id), artifact_policy=artifact_policy, expected_revision=expected_revision
+        )
+        outcome = await self.submit(origin, command, render)
+        await self.sweeper.sweep(command.thread_key)
+        return outcome

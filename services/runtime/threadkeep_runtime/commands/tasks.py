@@ -117,6 +117,8 @@ class TaskUseCases(UseCases):
                 while True:
                     async with self.database.read() as connection:
                         state = await connection.run(lambda sync: reads.task_state(sync, task.thread_key, task.task_id))
+                    if state is None:
+                        raise TaskNotFound()
                     if state in WAITED_FOR_TASK_STATES:
                         return await self.find_task(scope_key, task_id)
                     remaining = deadline - asyncio.get_running_loop().time()

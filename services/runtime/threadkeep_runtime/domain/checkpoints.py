@@ -29,6 +29,15 @@ class CheckpointDeleted(FailedPrecondition):
         super().__init__(resource=("checkpoint", checkpoint_id))
 
 
+class StagedValueIncomplete(FailedPrecondition):
+    """A staged value does not have the chunks or the size that the commit says."""
+
+    reason = "STAGED_VALUE_INCOMPLETE"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: the staged value is not there as it is described; stage it again.")
+
+
 class CheckpointIdOrder(InvalidArgument):
     """A new checkpoint's id does not sort above the greatest of its namespace (R20)."""
 
@@ -43,6 +52,18 @@ class CheckpointIdOrder(InvalidArgument):
 
 
 @dataclass(frozen=True, slots=True)
+class StagedValue:
+    """A value that lies in chunks until the commit that names it."""
+
+    staged_id: str
+    chunk_count: int
+    size: int
+    """Bytes."""
+    path: str = field(default="staged", compare=False)
+    """Where the request holds it, for errors."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelValue:
     """One channel's dumped value. With an empty `version` the channel has none: the value is its checkpoint's own."""
 
@@ -50,6 +71,10 @@ class ChannelValue:
     version: str
     type: str
     data: bytes
+    staged: StagedValue | None = None
+    """To be written: where the value lies, if it is not in `data`."""
+    deferred_size: int = 0
+    """Read back: bytes of a value that was left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +104,8 @@ class PendingWrite:
     type: str
     data: bytes
     task_path: str = ""
+    staged: StagedValue | None = None
+    deferred_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +195,8 @@ class CheckpointChange:
     copied_from: str | None = None
     """Key of the thread whose rows are copied."""
     roll_back: RollBack | None = None
+    scope_key: str = ""
+    """Whose staged values the operations name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +262,22 @@ def decide_checkpoint_ops(ops: Sequence[CheckpointOp], index: CheckpointIndex, *
             floor = max(floor, checkpoint_id)
             saved.append(op)
     return CheckpointDecision(floor, tuple(saved))
+
+
+def staged_values(ops: Iterable[CheckpointOp]) -> list[StagedValue]:
+    """The staged values that the operations name."""
+    found: list[StagedValue] = []
+    for op in ops:
+        parts = op.channel_values if isinstance(op, CheckpointPut) else op.writes
+        found += [part.staged for part in parts if part.staged is not None]
+    return found
+
+
+def check_staged(ops: Iterable[CheckpointOp], there: Mapping[str, StagedValue]) -> None:
+    """Raises StagedValueIncomplete if a value that the operations name is not there as they say."""
+    for value in staged_values(ops):
+        if there.get(value.staged_id) != value:
+            raise StagedValueIncomplete(value.path)
 
 
 def saved_payload(put: CheckpointPut) -> dict[str, Any]:

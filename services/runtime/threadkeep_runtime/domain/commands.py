@@ -45,6 +45,8 @@ class Command:
     thread_key: str
     actor: Actor = NOBODY
     request_id: str | None = None
+    receipt_key: str | None = None
+    """Under which key the request's receipt lies; None: the scope's."""
     trace: Trace = NO_TRACE
 
 
@@ -62,6 +64,16 @@ class UpdateSession(Command):
 
     kind = "update_session"
     changes: Mapping[str, Any]
+    expected_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteSession(Command):
+    """The end of a session."""
+
+    kind = "delete_session"
+    artifact_policy: str | None = None
+    """DELETE or KEEP; None: what the session's settings say."""
     expected_revision: int | None = None
 
 

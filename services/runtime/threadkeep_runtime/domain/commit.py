@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from threadkeep_runtime.domain.checkpoints import (
     Head,
     Removal,
     RollBack,
+    StagedValue,
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
@@ -39,6 +40,8 @@ class View:
     partition: int
     """The log partition of the thread, or of the thread to come."""
     thread: Thread | None = None
+    is_deleted: bool = False
+    """True if there was such a thread and it was deleted: `thread` is None then, for good (R19)."""
     run: Run | None = None
     """The open run."""
     task: Task | None = None
@@ -56,6 +59,8 @@ class View:
     taken: frozenset[tuple[str, str]] = frozenset()
     """("task" | "ticket" | "event", id): ids that the command wants to use and that are in use."""
     checkpoints: CheckpointIndex = NO_CHECKPOINTS
+    staged: Mapping[str, StagedValue] = field(default_factory=dict)
+    """The staged values that the command names, as far as they are whole."""
     root_before_task: str | None = None
     """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
     removal: Removal | None = None
@@ -86,12 +91,15 @@ class Decision:
     scope_key: str
     scope: bytes
     request_id: str | None
+    receipt_key: str | None = None
     actor: Actor
     trace: Trace
     run_id: str | None = None
     """The run that the commit belongs to."""
     thread: Thread | None = None
     thread_is_new: bool = False
+    deletes_thread: bool = False
+    """True if this is the thread's last commit: nobody finds it afterwards."""
     metadata_changed: bool = False
     task: Task | None = None
     """The task that the commit is about, or that is at work; after the commit."""
@@ -165,6 +173,7 @@ class CommitDraft:
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
+        self.deletes_thread = False
 
     # -- events
 
@@ -288,7 +297,14 @@ class CommitDraft:
     ) -> None:
         """Writes, deletes or copies checkpoints."""
         self.checkpoints = CheckpointChange(
-            self.thread.thread_key, self.thread.commit_sequence, ops, delete_all, removal, copied_from, roll_back
+            self.thread.thread_key,
+            self.thread.commit_sequence,
+            ops,
+            delete_all,
+            removal,
+            copied_from,
+            roll_back,
+            self.thread.scope_key,
         )
 
     def finish(self) -> Decision:
@@ -306,11 +322,13 @@ class CommitDraft:
             scope_key=self._command.scope_key,
             scope=self._command.scope,
             request_id=self._command.request_id,
+            receipt_key=self._command.receipt_key,
             actor=self._command.actor,
             trace=self._command.trace,
             run_id=run.run_id if run is not None and self.is_of_run else None,
             thread=thread,
             thread_is_new=self._thread_before is None,
+            deletes_thread=self.deletes_thread,
             metadata_changed=self.metadata_changed,
             task=task,
             run=run,

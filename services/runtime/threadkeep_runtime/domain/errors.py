@@ -41,6 +41,13 @@ class TicketNotFound(NotFound):
     default_message = "There is no such ticket in this scope."
 
 
+class CheckpointValueNotFound(NotFound):
+    """No such value of a checkpoint or of its writes in the caller's scope."""
+
+    reason = "CHECKPOINT_VALUE_NOT_FOUND"
+    default_message = "There is no such value in this scope; it may have been deleted meanwhile."
+
+
 class ThreadVersionConflict(Aborted):
     """expected_thread_version is not the current one."""
 

@@ -8,10 +8,15 @@ from threadkeep_runtime.domain.values import INTERNAL
 
 SESSION, RUN, TASK, SCOPE, GRANT = "session", "run", "task", "scope", "grant"
 
+SESSION_DELETED = "threadkeep.session.deleted"
+"""A thread's last event (R19)."""
+
 TERMINAL_TYPES = {
-    RUN: frozenset({"threadkeep.run.ended"}),
+    SESSION: frozenset({SESSION_DELETED}),
+    RUN: frozenset({"threadkeep.run.ended", SESSION_DELETED}),
     TASK: frozenset(
         {
+            SESSION_DELETED,
             "threadkeep.task.completed",
             "threadkeep.task.failed",
             "threadkeep.task.canceled",
@@ -19,7 +24,7 @@ TERMINAL_TYPES = {
         }
     ),
 }
-"""The last event of a run and of a task (R4)."""
+"""The last event of a run and of a task (R4), and of all there is in a session that is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,8 @@ class ThreadExtent:
 
     @property
     def terminal_types(self) -> frozenset[str]:
-        """Types that end the feed; none for a session."""
-        return TERMINAL_TYPES.get(self.kind, frozenset())
+        """Types that end the feed."""
+        return TERMINAL_TYPES[self.kind]
 
 
 @dataclass(frozen=True, slots=True)

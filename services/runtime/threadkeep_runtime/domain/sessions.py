@@ -30,8 +30,8 @@ def new_thread(view: View, command: Command, draft: SessionDraft) -> Thread:
 
 
 def start_thread(view: View, command: Command, draft: SessionDraft, new_id: NewId) -> CommitDraft:
-    """Begins the commit that creates the session. Raises IdTaken when the id is in use in this scope."""
-    if view.thread is not None:
+    """Begins the commit that creates the session. Raises IdTaken when the id is, or was, in use in this scope."""
+    if view.thread is not None or view.is_deleted:
         raise IdTaken("session", command.session_id)
     commit = CommitDraft(view, command, new_id, thread=new_thread(view, command, draft))
     commit.metadata_changed = bool(draft.metadata)

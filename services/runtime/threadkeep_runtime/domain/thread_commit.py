@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from threadkeep_chassis.errors import FieldInvalid, IdTaken
-from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, decide_checkpoint_ops, head_payload, saved_payload
+from threadkeep_runtime.domain.checkpoints import (
+    ROOT_NAMESPACE,
+    check_staged,
+    decide_checkpoint_ops,
+    head_payload,
+    saved_payload,
+)
 from threadkeep_runtime.domain.commands import (
     Awaiting,
     Command,
@@ -28,11 +34,11 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 
     A worker may still commit after its task's cancellation was asked for: its epoch stands until it ends the run or the
     grace period is over. Raises SessionNotFound, RunNotFound, LeaseLost, LeaseRequired, ThreadVersionConflict, IdTaken,
-    FieldInvalid, CheckpointIdOrder, CheckpointDeleted.
+    FieldInvalid, CheckpointIdOrder, CheckpointDeleted, StagedValueIncomplete.
     """
     thread = view.thread
     creates = thread is None and command.lease is None and bool(command.ops)
-    if thread is None and not creates:
+    if view.is_deleted or (thread is None and not creates):
         raise SessionNotFound()
     _check_fence(view, command.lease, touches_checkpoints=bool(command.ops))
     version = 0 if thread is None else thread.commit_sequence
@@ -53,8 +59,10 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) -> Decision:
     """Removes a thread's checkpoints and writes. A thread that never was is no error.
 
-    Raises RunNotFound, LeaseLost, LeaseRequired.
+    Raises RunNotFound, LeaseLost, LeaseRequired, SessionNotFound (a deleted session).
     """
+    if view.is_deleted:
+        raise SessionNotFound()
     if view.thread is None:
         return nothing(view, command)
     _check_fence(view, command.lease, touches_checkpoints=True)
@@ -71,9 +79,11 @@ def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) ->
 def remove_checkpoints(view: View, command: RemoveCheckpoints, new_id: NewId) -> Decision:
     """Removes some of a thread's checkpoints; what goes was found under the thread's lock. To find none is no error.
 
-    Raises RunNotFound, LeaseLost, LeaseRequired.
+    Raises RunNotFound, LeaseLost, LeaseRequired, SessionNotFound (a prune of a deleted session).
     """
     removal = view.removal
+    if view.is_deleted and command.run_ids is None:
+        raise SessionNotFound()
     if view.thread is None or removal is None:
         return nothing(view, command)
     _check_fence(view, command.lease, touches_checkpoints=True)
@@ -104,6 +114,8 @@ def copy_checkpoints(view: View, command: CopyCheckpoints, new_id: NewId) -> Dec
     source = view.source
     if view.thread is None and command.lease is not None:
         raise SessionNotFound()
+    if view.is_deleted:
+        raise IdTaken("session", command.session_id)
     _check_fence(view, command.lease, touches_checkpoints=True)
     if source is None:
         return nothing(view, command)
@@ -135,6 +147,7 @@ def nothing(view: View, command: Command) -> Decision:
         scope_key=command.scope_key,
         scope=command.scope,
         request_id=command.request_id,
+        receipt_key=command.receipt_key,
         actor=command.actor,
         trace=command.trace,
     )
@@ -164,6 +177,7 @@ def _append_events(view: View, commit: CommitDraft, command: CommitThread) -> No
 
 
 def _save_checkpoints(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    check_staged(command.ops, view.staged)
     judged = decide_checkpoint_ops(command.ops, view.checkpoints, fenced=command.lease is not None)
     commit.save(command.ops)
     run_id, task_id = _origin(view, command.lease)

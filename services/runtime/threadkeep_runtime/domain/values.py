@@ -132,6 +132,9 @@ class Thread:
     create_time: datetime
     update_time: datetime
     last_activity_time: datetime
+    delete_time: datetime | None = None
+    event_floor: int = 0
+    """Events up to this sequence were purged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class LogReader:
         Raises CursorInvalid, CursorUnknown, CursorExpired.
         """
         async with self._database.read() as connection:
-            head, starts, ends = await connection.run(lambda c: _bounds(c, extent))
+            head, floors, starts, ends = await connection.run(lambda c: _bounds(c, extent))
         if from_now:
             return self._cursors.place(extent, head.incarnation, ends)
         if not after:
@@ -70,8 +70,8 @@ class LogReader:
         if any(number > end for number, end in zip(numbers, ends, strict=True)):
             # It counts events that this log never had: the log was restored to an earlier point.
             raise CursorUnknown()
-        if any(number < start for number, start in zip(numbers, starts, strict=True)):
-            raise place.expired([max(pair) for pair in zip(numbers, starts, strict=True)])
+        if any(number < floor for number, floor in zip(numbers, floors, strict=True)):
+            raise place.expired([max(pair) for pair in zip(numbers, floors, strict=True)])
         return place
 
     async def page(self, extent: Extent, wanted: EventFilter, place: Place, count: int) -> Page | None:
@@ -99,19 +99,27 @@ class LogReader:
         return known
 
 
-def _bounds(connection: Connection, extent: Extent) -> tuple[LogHead, tuple[int, ...], tuple[int, ...]]:
-    """The log's head, and per counter of the extent: just before the first event that is kept, and the last one."""
+Numbers = tuple[int, ...]
+
+
+def _bounds(connection: Connection, extent: Extent) -> tuple[LogHead, Numbers, Numbers, Numbers]:
+    """The log's head; and per counter of the extent: up to where events were purged, just before the first event that
+    is there, and the last one.
+
+    The first two differ by what deleted sessions have left: a cursor may stand there, nobody needs to read there.
+    """
     head = events_read.log_head(connection)
     if isinstance(extent, ThreadExtent):
         end = events_read.thread_head(connection, extent.thread_key)
-        oldest = events_read.oldest_of_thread(connection, extent.thread_key)
-        kept = end if oldest is None else oldest - 1
-        return head, (max(kept, extent.first_sequence - 1),), (end,)
-    starts = []
+        floor = max(events_read.thread_floor(connection, extent.thread_key), extent.first_sequence - 1)
+        return head, (floor,), (floor,), (end,)
+    purged = events_read.log_floor(connection, extent.scope_keys)
+    floors, starts = [], []
     for partition, end in enumerate(head.positions):
         oldest = events_read.oldest_of_partition(connection, partition)
-        starts.append(end if oldest is None else oldest - 1)
-    return head, tuple(starts), head.positions
+        floors.append(purged.get(partition, 0))
+        starts.append(max(purged.get(partition, 0), end if oldest is None else oldest - 1))
+    return head, tuple(floors), tuple(starts), head.positions
 
 
 def _thread_page(

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from threadkeep_chassis.errors import ShuttingDown
-from threadkeep_runtime.domain.feeds import GRANT, RUN, SESSION, EventFilter, Extent, ThreadExtent
+from threadkeep_runtime.domain.feeds import GRANT, RUN, SESSION, SESSION_DELETED, EventFilter, Extent, ThreadExtent
 from threadkeep_runtime.feeds.cursors import Place
 from threadkeep_runtime.feeds.frames import BookmarkFrame, EventsFrame, Frame, GapFrame, Item, LiveFrame
 from threadkeep_runtime.feeds.sink import Gap, LiveQueue, Sink
@@ -49,7 +49,7 @@ class Subscription:
         self._shown_at = feeds.now()
 
     async def frames(self) -> AsyncGenerator[Frame]:
-        """Frames until the extent has ended (run, task), or for ever.
+        """Frames until the extent has ended (a run or task did, or a session was deleted), or for ever.
 
         Raises ShuttingDown with the cursor to resume from, DatabaseUnavailable.
         """
@@ -185,6 +185,8 @@ class Subscription:
 
     def _is_for_sink(self, row: EventRow) -> bool:
         extent = self._extent
+        if row.type == SESSION_DELETED and isinstance(extent, ThreadExtent):
+            return True
         if isinstance(extent, ThreadExtent) and extent.kind != SESSION:
             if (row.run_id if extent.kind == RUN else row.task_id) != extent.member_id:
                 return False

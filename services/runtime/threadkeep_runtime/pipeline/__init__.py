@@ -73,7 +73,7 @@ class Pipeline:
         self._database = database
         self._signals = signals
         self._settings = settings
-        self._failpoints = failpoints
+        self.failpoints = failpoints
         self._transactor = Transactor(partitions, new_id, clock_of(database), Known())
         self._batchers: list[Batcher] = []
         self._writers: list[Writer] = []
@@ -89,7 +89,7 @@ class Pipeline:
                 await self._writer(),
                 self._transactor,
                 self._signals.notify,
-                self._failpoints,
+                self.failpoints,
                 self.metrics,
                 max_batch_commits=settings.max_batch_commits,
                 max_batch_bytes=settings.max_batch_bytes,

@@ -295,6 +295,7 @@ class Acquiring:
                 thread_key=run.thread_key,
                 actor=Actor("WORKER", waiter.worker_id),
                 request_id=waiter.request.request_id,
+                receipt_key=None if waiter.request.receipt_key == run.scope_key else waiter.request.receipt_key,
                 trace=waiter.trace,
                 run_id=run.run_id,
                 worker_id=waiter.worker_id,

@@ -1,4 +1,4 @@
-"""Failpoints for tests: the process ends itself with SIGKILL at a named moment of a commit, if a setting says so.
+"""Failpoints for tests: the process ends itself with SIGKILL at a named moment, if a setting says so.
 
 `THREADKEEP_FAILPOINT=before_commit` kills at the first batch that gets there, `before_commit:5` lets five pass.
 """
@@ -11,7 +11,8 @@ import signal
 BEFORE_FIRST_STATEMENT = "before_first_statement"
 BEFORE_COMMIT = "before_commit"
 AFTER_COMMIT = "after_commit"
-NAMES = (BEFORE_FIRST_STATEMENT, BEFORE_COMMIT, AFTER_COMMIT)
+DURING_SWEEP = "during_sweep"
+NAMES = (BEFORE_FIRST_STATEMENT, BEFORE_COMMIT, AFTER_COMMIT, DURING_SWEEP)
 
 
 class Failpoints:

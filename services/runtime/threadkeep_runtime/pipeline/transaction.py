@@ -16,15 +16,19 @@ from sqlalchemy.engine import Connection
 from threadkeep_chassis.errors import RequestIdReused, ThreadkeepError
 from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.decide import decide
+from threadkeep_runtime.domain.errors import SessionNotFound
 from threadkeep_runtime.pipeline.work import Outcome, Request, Work
 from threadkeep_runtime.store.apply import Applied, Known, apply_decisions, insert_receipts
 from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.store.views import load_views
 from threadkeep_runtime.tables import receipts
 
-_RECEIPTS = sa.select(receipts.c.scope_key, receipts.c.request_id, receipts.c.fingerprint, receipts.c.response).where(
-    sa.tuple_(receipts.c.scope_key, receipts.c.request_id).in_(sa.bindparam("pairs", expanding=True))
-)
+_RECEIPTS = sa.select(
+    receipts.c.scope_key, receipts.c.request_id, receipts.c.fingerprint, receipts.c.response, receipts.c.is_erased
+).where(sa.tuple_(receipts.c.scope_key, receipts.c.request_id).in_(sa.bindparam("pairs", expanding=True)))
+
+Answers = dict[tuple[str, str], tuple[bytes, bytes | None]]
+"""(fingerprint, response) by (receipt key, request id); without a response once the session was deleted."""
 
 
 @dataclass(slots=True)
@@ -98,26 +102,32 @@ class Transactor:
         return decide(view, work.command, self.new_id)
 
 
-def find_answers(connection: Connection, requests: Sequence[Request]) -> dict[tuple[str, str], tuple[bytes, bytes]]:
-    """(fingerprint, response) of the requests that were answered before, by (receipt key, request id)."""
+def find_answers(connection: Connection, requests: Sequence[Request]) -> Answers:
+    """What the requests were answered that were answered before."""
     if not requests:
         return {}
     pairs = padded([(request.receipt_key, request.request_id) for request in requests])
     rows = connection.execute(_RECEIPTS, {"pairs": pairs})
-    return {(row.scope_key, row.request_id): (bytes(row.fingerprint), bytes(row.response)) for row in rows}
+    return {
+        (row.scope_key, row.request_id): (bytes(row.fingerprint), None if row.is_erased else bytes(row.response))
+        for row in rows
+    }
 
 
-def answer_to(
-    request: Request | None, answered: dict[tuple[str, str], tuple[bytes, bytes]]
-) -> Outcome | ThreadkeepError | None:
-    """What a receipt says to a request: the first response, REQUEST_ID_REUSED, or nothing (X3)."""
+def answer_to(request: Request | None, answered: Answers) -> Outcome | ThreadkeepError | None:
+    """What a receipt says to a request: the first response, REQUEST_ID_REUSED, or nothing (X3).
+
+    Of a session that was deleted since it says that there is none (R19).
+    """
     if request is None:
         return None
     found = answered.get((request.receipt_key, request.request_id))
     if found is None:
         return None
     fingerprint, response = found
-    return Outcome(response, replayed=True) if fingerprint == request.fingerprint else RequestIdReused()
+    if fingerprint != request.fingerprint:
+        return RequestIdReused()
+    return SessionNotFound() if response is None else Outcome(response, replayed=True)
 
 
 def receipt_row(request: Request, response: bytes, now: datetime) -> dict[str, Any]:

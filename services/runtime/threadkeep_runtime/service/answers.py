@@ -1,6 +1,7 @@
 """JSON Schemas of tickets: are they schemas, and does an answer match (R10).
 
-Schemas and answers come from others, so what holding one against the other costs is bounded (see `bounded_schemas`).
+Schemas and answers come from others, so what holding one against the other costs is bounded: see the chassis'
+`bounded_schemas`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import jsonschema
 from jsonschema.validators import Draft202012Validator
 
+from threadkeep_chassis.bounded_schemas import TooCostly, first_error, unbounded_part
 from threadkeep_chassis.canonical import parse_json
 from threadkeep_runtime.domain.values import Answer, Ticket
-from threadkeep_runtime.service.bounded_schemas import TooCostly, first_error, unbounded_part
 
 
 def schema_problem(schema_json: str) -> str | None:

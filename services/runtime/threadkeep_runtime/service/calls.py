@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -12,6 +13,7 @@ from threadkeep_chassis.paging import Page, PageBuilder
 from threadkeep_chassis.receipts import fingerprint
 from threadkeep_chassis.scope import Call
 from threadkeep_runtime.commands import Origin
+from threadkeep_runtime.domain.checkpoints import CheckpointOp, staged_values
 from threadkeep_runtime.domain.values import NOBODY, Actor
 from threadkeep_runtime.pipeline import Outcome, Request
 from threadkeep_runtime.store.reads import ListQuery
@@ -31,6 +33,11 @@ def request_of(call: Call, request: Any) -> Request:
 def origin_of(call: Call, request: Any, actor: Actor = NOBODY) -> Origin:
     """Where a mutation comes from."""
     return Origin(call.scope, call.named_grant, request_of(call, request), call.trace, actor, request.ByteSize())
+
+
+def with_staged(origin: Origin, ops: Iterable[CheckpointOp]) -> Origin:
+    """The same, its size with the staged values that the operations name: a large commit goes alone."""
+    return replace(origin, size=origin.size + sum(value.size for value in staged_values(ops)))
 
 
 def answer(call: Call, outcome: Outcome, response_type: type[ResponseT]) -> ResponseT:

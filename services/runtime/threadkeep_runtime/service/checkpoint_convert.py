@@ -11,12 +11,14 @@ from typing import Any
 from threadkeep.runtime.v1 import checkpoint_pb2
 from threadkeep_chassis.canonical import exact_text, parse_json
 from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_chassis.limits import Limits
 from threadkeep_runtime.domain.checkpoints import (
     ChannelValue,
     CheckpointOp,
     CheckpointPut,
     CheckpointWrites,
     PendingWrite,
+    StagedValue,
     StoredCheckpoint,
     check_key,
     unversioned_key,
@@ -25,22 +27,22 @@ from threadkeep_runtime.domain.checkpoints import (
 _NUL_ESCAPE = b"\\u0000"
 
 
-def ops_from_proto(ops: Sequence[checkpoint_pb2.CheckpointOp], path: str) -> tuple[CheckpointOp, ...]:
-    """A commit's operations; `path` is the field that holds them. Raises FieldInvalid."""
-    return tuple(_op(op, f"{path}[{index}]") for index, op in enumerate(ops))
+def ops_from_proto(ops: Sequence[checkpoint_pb2.CheckpointOp], path: str, limits: Limits) -> tuple[CheckpointOp, ...]:
+    """A commit's operations; `path` is the field that holds them. Raises FieldInvalid, LimitExceeded."""
+    return tuple(_op(op, f"{path}[{index}]", limits) for index, op in enumerate(ops))
 
 
-def _op(op: checkpoint_pb2.CheckpointOp, path: str) -> CheckpointOp:
+def _op(op: checkpoint_pb2.CheckpointOp, path: str, limits: Limits) -> CheckpointOp:
     which = op.WhichOneof("op")
     if which == "put":
-        return put_from_proto(op.put, f"{path}.put")
+        return put_from_proto(op.put, f"{path}.put", limits)
     if which == "writes":
-        return writes_from_proto(op.writes, f"{path}.writes")
+        return writes_from_proto(op.writes, f"{path}.writes", limits)
     raise FieldInvalid(path, "needs put or writes")
 
 
-def put_from_proto(put: checkpoint_pb2.CheckpointPut, path: str) -> CheckpointPut:
-    """A checkpoint to store. Raises FieldInvalid."""
+def put_from_proto(put: checkpoint_pb2.CheckpointPut, path: str, limits: Limits) -> CheckpointPut:
+    """A checkpoint to store. Raises FieldInvalid, LimitExceeded."""
     _check_text(put.checkpoint_ns, f"{path}.checkpoint_ns")
     checkpoint = _document(put.checkpoint_json, f"{path}.checkpoint_json")
     if not isinstance(checkpoint.get("channel_values", {}), dict):
@@ -57,7 +59,8 @@ def put_from_proto(put: checkpoint_pb2.CheckpointPut, path: str) -> CheckpointPu
         # A value without a version lies under its checkpoint's id.
         version = (f"{at}.version", value.version or unversioned_key(put.checkpoint_id))
         check_key(checkpoint_ns=namespace, channel=(f"{at}.channel", value.channel), version=version)
-        values.append(ChannelValue(value.channel, value.version, value.type, value.data))
+        staged = _staged(value, at, limits)
+        values.append(ChannelValue(value.channel, value.version, value.type, value.data, staged))
     return CheckpointPut(
         checkpoint_ns=put.checkpoint_ns,
         checkpoint_id=put.checkpoint_id,
@@ -70,8 +73,8 @@ def put_from_proto(put: checkpoint_pb2.CheckpointPut, path: str) -> CheckpointPu
     )
 
 
-def writes_from_proto(writes: checkpoint_pb2.CheckpointWrites, path: str) -> CheckpointWrites:
-    """Pending writes to store. Raises FieldInvalid."""
+def writes_from_proto(writes: checkpoint_pb2.CheckpointWrites, path: str, limits: Limits) -> CheckpointWrites:
+    """Pending writes to store. Raises FieldInvalid, LimitExceeded."""
     _check_text(writes.checkpoint_ns, f"{path}.checkpoint_ns")
     namespace = (f"{path}.checkpoint_ns", writes.checkpoint_ns)
     identity = (f"{path}.checkpoint_id", writes.checkpoint_id)
@@ -83,8 +86,26 @@ def writes_from_proto(writes: checkpoint_pb2.CheckpointWrites, path: str) -> Che
         _check_text(write.type, f"{at}.type")
         _check_text(write.task_path, f"{at}.task_path")
         check_key(checkpoint_ns=namespace, checkpoint_id=identity, task_id=(f"{at}.task_id", write.task_id))
-        pending.append(PendingWrite(write.task_id, write.index, write.channel, write.type, write.data, write.task_path))
+        staged = _staged(write, at, limits)
+        pending.append(
+            PendingWrite(write.task_id, write.index, write.channel, write.type, write.data, write.task_path, staged)
+        )
     return CheckpointWrites(writes.checkpoint_ns, writes.checkpoint_id, tuple(pending), path)
+
+
+def _staged(
+    value: checkpoint_pb2.ChannelValue | checkpoint_pb2.PendingWrite, path: str, limits: Limits
+) -> StagedValue | None:
+    if value.deferred_size:
+        raise FieldInvalid(f"{path}.deferred_size", "stands for a value that was not read; ReadValue gives it")
+    if not value.HasField("staged"):
+        return None
+    if value.data:
+        raise FieldInvalid(f"{path}.data", "must be empty, since the value is staged")
+    if value.type == "empty":
+        raise FieldInvalid(f"{path}.type", "is that of a channel without a value, and a value is staged")
+    limits.check("max_checkpoint_value_bytes", value.staged.size)
+    return StagedValue(value.staged.staged_id, value.staged.chunk_count, value.staged.size, f"{path}.staged")
 
 
 def metadata_filter(document: str) -> str | None:
@@ -95,9 +116,9 @@ def metadata_filter(document: str) -> str | None:
     return None if _NUL_ESCAPE.decode() in document and _holds_nul(value) else document
 
 
-def checkpoint_to_proto(stored: StoredCheckpoint) -> checkpoint_pb2.CheckpointTuple:
-    """A stored checkpoint."""
-    return checkpoint_pb2.CheckpointTuple(
+def checkpoint_to_proto(stored: StoredCheckpoint, most_bytes: int) -> checkpoint_pb2.CheckpointTuple:
+    """A stored checkpoint. Values of more than `most_bytes` together are left out, the largest first."""
+    shown = checkpoint_pb2.CheckpointTuple(
         session_id=stored.session_id,
         checkpoint_ns=stored.checkpoint_ns,
         checkpoint_id=stored.checkpoint_id,
@@ -105,7 +126,13 @@ def checkpoint_to_proto(stored: StoredCheckpoint) -> checkpoint_pb2.CheckpointTu
         checkpoint_json=stored.checkpoint_json,
         metadata_json=stored.metadata_json,
         channel_values=[
-            checkpoint_pb2.ChannelValue(channel=value.channel, version=value.version, type=value.type, data=value.data)
+            checkpoint_pb2.ChannelValue(
+                channel=value.channel,
+                version=value.version,
+                type=value.type,
+                data=value.data,
+                deferred_size=value.deferred_size,
+            )
             for value in stored.channel_values
         ],
         pending_writes=[
@@ -116,11 +143,23 @@ def checkpoint_to_proto(stored: StoredCheckpoint) -> checkpoint_pb2.CheckpointTu
                 type=write.type,
                 data=write.data,
                 task_path=write.task_path,
+                deferred_size=write.deferred_size,
             )
             for write in stored.pending_writes
         ],
         commit_sequence=stored.commit_sequence,
     )
+    values: list[checkpoint_pb2.ChannelValue | checkpoint_pb2.PendingWrite]
+    values = [*shown.channel_values, *shown.pending_writes]
+    excess = sum(len(value.data) for value in values) - most_bytes
+    if excess > 0:
+        for value in sorted(values, key=lambda value: len(value.data), reverse=True):
+            value.deferred_size = len(value.data)
+            value.data = b""
+            excess -= value.deferred_size
+            if excess <= 0:
+                break
+    return shown
 
 
 def _document(document: bytes, path: str) -> dict[str, Any]:

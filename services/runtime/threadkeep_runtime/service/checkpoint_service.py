@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import grpc
 
-from threadkeep.runtime.v1 import checkpoint_service_pb2, checkpoint_service_pb2_grpc
+from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2, checkpoint_service_pb2_grpc
+from threadkeep_chassis.database import Connection
 from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import Call, current_call
-from threadkeep_runtime.checkpoints import CheckpointQuery, PageKey, load_checkpoint, load_checkpoints, page_keys
+from threadkeep_runtime.checkpoints import (
+    CheckpointQuery,
+    PageKey,
+    ValueName,
+    load_checkpoint,
+    load_checkpoints,
+    page_keys,
+    read_piece,
+    stage_chunk,
+)
 from threadkeep_runtime.domain.checkpoints import CheckpointOp, StoredCheckpoint
+from threadkeep_runtime.domain.errors import CheckpointValueNotFound
 from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.pipeline import Render
 from threadkeep_runtime.service import parse
-from threadkeep_runtime.service.calls import answer, origin_of
+from threadkeep_runtime.service.calls import answer, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import (
     checkpoint_to_proto,
     metadata_filter,
@@ -23,6 +36,7 @@ from threadkeep_runtime.service.checkpoint_convert import (
     writes_from_proto,
 )
 from threadkeep_runtime.service.rooms import Rooms
+from threadkeep_runtime.service.store_convert import time_to_proto
 from threadkeep_runtime.store.apply import Applied
 
 pb = checkpoint_service_pb2
@@ -30,7 +44,10 @@ pb = checkpoint_service_pb2
 KEYS_PER_PAGE = 256
 """How many keys a list looks ahead; the checkpoints themselves are read frame by frame."""
 FRAME_BYTES = 1024 * 1024
-"""Size at which a frame of a list is full; a larger checkpoint travels alone."""
+"""Size at which a frame of a list is full; a larger checkpoint travels alone. A value travels in frames of it."""
+PIECE_BYTES = 4 * FRAME_BYTES
+"""How much of a value is read at a time."""
+_WHOLE = 2**31 - 1
 
 
 class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
@@ -42,11 +59,14 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
         self, request: pb.PutCheckpointRequest, context: grpc.aio.ServicerContext
     ) -> pb.PutCheckpointResponse:
         """A commit with one put."""
-        return await self._commit(request, put_from_proto(request.put, "put"), pb.PutCheckpointResponse)
+        return await self._commit(
+            request, put_from_proto(request.put, "put", self.rooms.limits), pb.PutCheckpointResponse
+        )
 
     async def PutWrites(self, request: pb.PutWritesRequest, context: grpc.aio.ServicerContext) -> pb.PutWritesResponse:
         """A commit with writes of one checkpoint."""
-        return await self._commit(request, writes_from_proto(request.writes, "writes"), pb.PutWritesResponse)
+        writes = writes_from_proto(request.writes, "writes", self.rooms.limits)
+        return await self._commit(request, writes, pb.PutWritesResponse)
 
     async def GetCheckpoint(
         self, request: pb.GetCheckpointRequest, context: grpc.aio.ServicerContext
@@ -58,9 +78,11 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
         if "\x00" in request.checkpoint_ns:
             raise FieldInvalid("checkpoint_ns", "must hold no NUL character")
         async with self.rooms.database.read() as connection:
-            found = await connection.run(lambda c: load_checkpoint(c, thread_key, request.checkpoint_ns, named))
+            found = await connection.run(
+                lambda c: load_checkpoint(c, thread_key, request.checkpoint_ns, named, self._inline_bytes)
+            )
         if found.checkpoint is not None:
-            response.checkpoint.CopyFrom(checkpoint_to_proto(found.checkpoint))
+            response.checkpoint.CopyFrom(self._shown(found.checkpoint))
         response.checkpoint_id_floor = found.floor
         return response
 
@@ -79,7 +101,7 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
             for frame in _frames(keys):
                 stored = await self._stored(frame)
                 if stored:
-                    yield pb.ListCheckpointsResponse(checkpoints=[checkpoint_to_proto(one) for one in stored])
+                    yield pb.ListCheckpointsResponse(checkpoints=map(self._shown, stored))
             if len(keys) < count:
                 return
             after = keys[-1]
@@ -87,6 +109,44 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
                 remaining -= len(keys)
                 if not remaining:
                     return
+
+    async def StageChunk(
+        self, request: pb.StageChunkRequest, context: grpc.aio.ServicerContext
+    ) -> pb.StageChunkResponse:
+        """One row, with its receipt."""
+        call, limits = current_call(), self.rooms.limits
+        ttl = timedelta(seconds=self.rooms.settings.staged_value_ttl_seconds)
+
+        async def work(connection: Connection) -> pb.StageChunkResponse:
+            now = await connection.now()
+            of_scope, of_value = await connection.run(
+                lambda c: stage_chunk(c, call.scope_key, request.staged_id, request.index, request.data, now)
+            )
+            limits.check("max_checkpoint_value_bytes", of_value)
+            limits.check("max_staged_bytes", of_scope)
+            return pb.StageChunkResponse(expire_time=time_to_proto(now + ttl))
+
+        return await idempotent(self.rooms.database, call, request, pb.StageChunkResponse, work)
+
+    async def ReadValue(
+        self, request: pb.ReadValueRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.ReadValueResponse]:
+        """Piece by piece, each a read of its own: a reader that pauses holds nothing (B21)."""
+        name = _value_name(current_call(), request)
+        start = 0
+        while True:
+            async with self.rooms.database.read() as connection:
+                found = await connection.run(
+                    lambda c, start=start: read_piece(c, name, start, _WHOLE if name.may_change else PIECE_BYTES)  # type: ignore[misc]
+                )
+            if found is None:
+                raise CheckpointValueNotFound()
+            size, piece = found
+            for at in range(0, len(piece), FRAME_BYTES):
+                yield pb.ReadValueResponse(data=piece[at : at + FRAME_BYTES])
+            start += len(piece)
+            if start >= size:
+                return
 
     async def DeleteThread(
         self, request: pb.DeleteThreadRequest, context: grpc.aio.ServicerContext
@@ -147,6 +207,13 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
         )
         return answer(call, outcome, pb.PruneThreadResponse)
 
+    @property
+    def _inline_bytes(self) -> int:
+        return self.rooms.settings.inline_value_bytes
+
+    def _shown(self, stored: StoredCheckpoint) -> checkpoint_pb2.CheckpointTuple:
+        return checkpoint_to_proto(stored, self.rooms.limits["max_page_bytes"])
+
     def _rendering(self, response_type: Any) -> Render:
         """Renders a response whose receipt is absent when nothing was committed."""
 
@@ -161,11 +228,11 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
 
     async def _keys(self, query: CheckpointQuery, after: PageKey | None, count: int) -> list[PageKey]:
         async with self.rooms.database.read() as connection:
-            return await connection.run(lambda c: page_keys(c, query, after, count))
+            return await connection.run(lambda c: page_keys(c, query, after, count, self._inline_bytes))
 
     async def _stored(self, keys: Sequence[PageKey]) -> list[StoredCheckpoint]:
         async with self.rooms.database.read() as connection:
-            return await connection.run(lambda c: load_checkpoints(c, keys))
+            return await connection.run(lambda c: load_checkpoints(c, keys, self._inline_bytes))
 
     async def _commit(self, request: Any, op: CheckpointOp, response_type: Any) -> Any:
         call = current_call()
@@ -174,8 +241,28 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
             return response_type(receipt=self.rooms.receipts.render(applied)).SerializeToString()
 
         rest = {"lease": parse.optional_lease(request), "ops": (op,)}
-        outcome = await self.rooms.commands.commit(origin_of(call, request), request.session_id, rest, render)
+        origin = with_staged(origin_of(call, request), (op,))
+        outcome = await self.rooms.commands.commit(origin, request.session_id, rest, render)
         return answer(call, outcome, response_type)
+
+
+def _value_name(call: Call, request: pb.ReadValueRequest) -> ValueName:
+    """Which value. Raises FieldInvalid."""
+    texts = {"checkpoint_ns": request.checkpoint_ns}
+    which = request.WhichOneof("value")
+    if which is None:
+        raise FieldInvalid("value", "needs channel or write")
+    name = ValueName(thread_key_of(call.scope_key, request.session_id), request.checkpoint_ns, request.checkpoint_id)
+    if which == "channel":
+        texts |= {"channel.channel": request.channel.channel, "channel.version": request.channel.version}
+        name = name._replace(channel=request.channel.channel, version=request.channel.version)
+    else:
+        texts["write.task_id"] = request.write.task_id
+        name = name._replace(task_id=request.write.task_id, write_index=request.write.index)
+    for path, text in texts.items():
+        if "\x00" in text:
+            raise FieldInvalid(path, "must hold no NUL character")
+    return name
 
 
 def _query(call: Call, request: pb.ListCheckpointsRequest) -> CheckpointQuery | None:

@@ -85,7 +85,15 @@ def settings_of(settings: session_pb2.SessionSettings, path: str) -> dict[str, A
         if settings.max_steps < 1:
             raise FieldInvalid(f"{path}.max_steps", "is at least 1")
         found["max_steps"] = settings.max_steps
+    if artifact_policy_of(settings.artifact_policy, f"{path}.artifact_policy") is not None:
+        found["artifact_policy"] = session_pb2.ArtifactPolicy.Name(settings.artifact_policy)
     return found
+
+
+def artifact_policy_of(policy: int, path: str) -> str | None:
+    """DELETE or KEEP; None if nothing is stated. Raises FieldInvalid."""
+    name = enum_name(session_pb2.ArtifactPolicy, policy, "ARTIFACT_POLICY_", path)
+    return None if name == "UNSPECIFIED" else name
 
 
 def session_draft_of(draft: session_service_pb2.SessionDraft, path: str) -> SessionDraft:

@@ -1,4 +1,4 @@
-"""SessionService: create, read, list, change (R23)."""
+"""SessionService: create, read, list, change, delete (R19, R23)."""
 
 from __future__ import annotations
 
@@ -118,6 +118,22 @@ class SessionServicer(session_service_pb2_grpc.SessionServiceServicer):
         response = answer(call, outcome, pb.UpdateSessionResponse)
         show_key(call, response.session)
         return response
+
+    async def DeleteSession(
+        self, request: pb.DeleteSessionRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DeleteSessionResponse:
+        """Deletes a session and everything of its thread."""
+        call = current_call()
+        policy = parse.artifact_policy_of(request.artifact_policy, "artifact_policy")
+        expected = request.expected_revision if request.HasField("expected_revision") else None
+
+        def render(applied: Applied) -> bytes:
+            return pb.DeleteSessionResponse(receipt=self.rooms.receipts.render(applied)).SerializeToString()
+
+        outcome = await self.rooms.commands.delete_session(
+            origin_of(call, request), request.session_id, policy, expected, render
+        )
+        return answer(call, outcome, pb.DeleteSessionResponse)
 
 
 def show_key(call: Call, session: session_pb2.Session) -> None:

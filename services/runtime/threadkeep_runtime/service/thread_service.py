@@ -11,7 +11,7 @@ from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.scope import current_call
 from threadkeep_runtime.service import parse
-from threadkeep_runtime.service.calls import answer, origin_of
+from threadkeep_runtime.service.calls import answer, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
 from threadkeep_runtime.service.render import lease_expire_time_of, run_to_proto
 from threadkeep_runtime.service.rooms import Rooms
@@ -33,13 +33,14 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         disposition = parse.disposition_of(commit, new_id, self.rooms.limits)
         if disposition is None and not commit.events and not commit.checkpoint_ops:
             raise FieldInvalid("commit", "needs a disposition, events or checkpoint_ops")
+        ops = ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops", self.rooms.limits)
         rest = {
             "lease": lease,
             "expected_version": commit.expected_thread_version if commit.HasField("expected_thread_version") else None,
             "disposition": disposition,
             "events": parse.events_of(commit.events, new_id, self.rooms.limits, "commit.events"),
             "jitter": random.random(),
-            "ops": ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops"),
+            "ops": ops,
         }
 
         def render(applied: Applied) -> bytes:
@@ -53,6 +54,9 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             return response.SerializeToString()
 
         outcome = await self.rooms.commands.commit(
-            origin_of(call, request, parse.actor_of(commit.actor, "commit.actor")), commit.session_id, rest, render
+            with_staged(origin_of(call, request, parse.actor_of(commit.actor, "commit.actor")), ops),
+            commit.session_id,
+            rest,
+            render,
         )
         return answer(call, outcome, pb.CommitResponse)

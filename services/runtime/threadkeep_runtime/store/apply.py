@@ -18,6 +18,7 @@ from threadkeep_runtime.checkpoints import apply_changes
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.store.apply_work import write_work
+from threadkeep_runtime.store.deleting import write_deletions
 from threadkeep_runtime.store.rows import (
     event_columns,
     thread_row,
@@ -125,6 +126,7 @@ def apply_decisions(
     _write_shared(connection, writing, known)
     _write_threads(connection, writing)
     write_work(connection, writing)
+    write_deletions(connection, writing)
     changes = [decision.checkpoints for decision in writing if decision.checkpoints is not None]
     if changes:
         apply_changes(connection, changes)
@@ -198,6 +200,7 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
                 "sequence": row["commit_sequence"],
                 "kind": decision.kind,
                 "request_id": decision.request_id,
+                "receipt_key": decision.receipt_key,
                 "run_id": decision.run_id,
                 "actor_kind": decision.actor.kind,
                 "actor_id": decision.actor.id,

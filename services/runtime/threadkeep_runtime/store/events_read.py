@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_runtime.domain.feeds import RUN, TASK, EventFilter, ThreadExtent
-from threadkeep_runtime.tables import events, log_partitions, runs, scopes, tasks, threads
+from threadkeep_runtime.domain.feeds import RUN, SESSION_DELETED, TASK, EventFilter, ThreadExtent
+from threadkeep_runtime.store.statements import of_living
+from threadkeep_runtime.tables import events, log_floors, log_partitions, runs, scopes, tasks, threads, tombstones
 
 
 class EventRow(NamedTuple):
@@ -59,8 +60,12 @@ class LogHead(NamedTuple):
 _COLUMNS = tuple(events.c[name] for name in EventRow._fields)
 _HEADS = sa.select(log_partitions.c.incarnation, log_partitions.c.position).order_by(log_partitions.c.partition)
 _HEAD = sa.select(log_partitions.c.position).where(log_partitions.c.partition == sa.bindparam("partition"))
-_THREAD_HEAD = sa.select(threads.c.event_sequence).where(threads.c.thread_key == sa.bindparam("thread_key"))
-_OLDEST_OF_THREAD = sa.select(sa.func.min(events.c.sequence)).where(events.c.thread_key == sa.bindparam("thread_key"))
+# A deleted thread ends with its tombstone's event.
+_THREAD_HEAD = sa.union_all(
+    sa.select(threads.c.event_sequence).where(threads.c.thread_key == sa.bindparam("thread_key")),
+    sa.select(tombstones.c.event_sequence).where(tombstones.c.thread_key == sa.bindparam("thread_key")),
+)
+_THREAD_FLOOR = sa.select(threads.c.event_floor).where(threads.c.thread_key == sa.bindparam("thread_key"))
 _OLDEST_OF_PARTITION = sa.select(sa.func.min(events.c.position)).where(events.c.partition == sa.bindparam("partition"))
 _TAIL = (
     sa.select(*_COLUMNS)
@@ -89,16 +94,23 @@ def thread_head(connection: Connection, thread_key: str) -> int:
     return int(connection.scalar(_THREAD_HEAD, {"thread_key": thread_key}) or 0)
 
 
-def oldest_of_thread(connection: Connection, thread_key: str) -> int | None:
-    """The smallest sequence that is kept, or None if none is."""
-    oldest = connection.scalar(_OLDEST_OF_THREAD, {"thread_key": thread_key})
-    return None if oldest is None else int(oldest)
-
-
 def oldest_of_partition(connection: Connection, partition: int) -> int | None:
     """The smallest position that is kept, or None if none is."""
     oldest = connection.scalar(_OLDEST_OF_PARTITION, {"partition": partition})
     return None if oldest is None else int(oldest)
+
+
+def thread_floor(connection: Connection, thread_key: str) -> int:
+    """The sequence up to which the thread's events were purged; 0 if none were."""
+    return int(connection.scalar(_THREAD_FLOOR, {"thread_key": thread_key}) or 0)
+
+
+def log_floor(connection: Connection, scope_keys: frozenset[str] | None) -> dict[int, int]:
+    """By partition, the position up to which events of these scopes (None: of any) were purged."""
+    statement = sa.select(log_floors.c.partition, sa.func.max(log_floors.c.position)).group_by(log_floors.c.partition)
+    if scope_keys is not None:
+        statement = statement.where(log_floors.c.scope_key.in_(sorted(scope_keys)))
+    return {partition: int(position) for partition, position in connection.execute(statement)}
 
 
 def read_tail(connection: Connection, partition: int, after: int, count: int) -> list[EventRow]:
@@ -116,10 +128,9 @@ def read_thread(
     """
     e = events.c
     conditions = [e.thread_key == extent.thread_key, e.sequence > after, e.sequence <= upto]
-    if extent.kind == RUN:
-        conditions.append(e.run_id == extent.member_id)
-    elif extent.kind == TASK:
-        conditions.append(e.task_id == extent.member_id)
+    if extent.kind in (RUN, TASK):
+        member = e.run_id if extent.kind == RUN else e.task_id
+        conditions.append(sa.or_(member == extent.member_id, e.type == SESSION_DELETED))
     matching = _matching(wanted)
     if matching is not None:
         ending = sorted(extent.terminal_types)
@@ -140,6 +151,8 @@ def read_partition(
     """Wanted events of these scopes with `after` < position <= `upto`, in order, at most `count`."""
     e = events.c
     conditions: list[Any] = [e.partition == partition, e.position > after, e.position <= upto]
+    # A deleted session's events are gone for readers at once, all but the one that says so.
+    conditions.append(sa.or_(of_living(e.thread_key), e.type == SESSION_DELETED))
     if scope_keys is not None and len(scope_keys) == 1:
         conditions.append(e.scope_key == next(iter(scope_keys)))
     elif scope_keys is not None:
@@ -155,7 +168,7 @@ def find_session(connection: Connection, scope_key: str, session_id: str) -> Thr
     """The extent of a session, or None if the scope has none of that id."""
     row = connection.execute(
         sa.select(threads.c.thread_key, threads.c.partition).where(
-            threads.c.scope_key == scope_key, threads.c.session_id == session_id
+            threads.c.scope_key == scope_key, threads.c.session_id == session_id, threads.c.delete_time.is_(None)
         )
     ).first()
     if row is None:
@@ -175,7 +188,7 @@ def find_member(connection: Connection, scope_key: str, kind: str, member_id: st
             table.c.last_event_sequence,
         )
         .join(threads, threads.c.thread_key == table.c.thread_key)
-        .where(table.c.scope_key == scope_key, column == member_id)
+        .where(table.c.scope_key == scope_key, column == member_id, threads.c.delete_time.is_(None))
     ).first()
     if row is None:
         return None

@@ -12,21 +12,25 @@ from sqlalchemy.engine import Connection
 from threadkeep_chassis.paging import after_key
 from threadkeep_runtime.domain.values import Run, Task, Thread, Ticket
 from threadkeep_runtime.store.rows import columns_of, run_of, task_of, thread_of, ticket_of
-from threadkeep_runtime.store.statements import ENDED
+from threadkeep_runtime.store.statements import ENDED, of_living
 from threadkeep_runtime.tables import leases, receipts, runs, session_metadata, tasks, threads, tickets
 
 T = TypeVar("T")
 
 _OPEN_RUN = columns_of(Run, runs, "run_")
-_SESSIONS = sa.select(threads, *_OPEN_RUN).select_from(
-    threads.outerjoin(runs, sa.and_(runs.c.thread_key == threads.c.thread_key, runs.c.state != ENDED))
+_SESSIONS = (
+    sa.select(threads, *_OPEN_RUN)
+    .select_from(threads.outerjoin(runs, sa.and_(runs.c.thread_key == threads.c.thread_key, runs.c.state != ENDED)))
+    .where(threads.c.delete_time.is_(None))
 )
 _LEASE_OF_RUN = sa.and_(leases.c.thread_key == runs.c.thread_key, leases.c.run_id == runs.c.run_id)
-_RUNS = sa.select(runs, leases.c.expire_time.label("lease_expire_time")).select_from(
-    runs.outerjoin(leases, _LEASE_OF_RUN)
+_RUNS = (
+    sa.select(runs, leases.c.expire_time.label("lease_expire_time"))
+    .select_from(runs.outerjoin(leases, _LEASE_OF_RUN))
+    .where(of_living(runs.c.thread_key))
 )
-_TASKS = sa.select(tasks)
-_TICKETS = sa.select(tickets)
+_TASKS = sa.select(tasks).where(of_living(tasks.c.thread_key))
+_TICKETS = sa.select(tickets).where(of_living(tickets.c.thread_key))
 _ONE_SESSION = _SESSIONS.where(threads.c.thread_key == sa.bindparam("thread_key"))
 _ONE_RUN = _RUNS.where(runs.c.scope_key == sa.bindparam("scope_key"), runs.c.run_id == sa.bindparam("id"))
 _ONE_TASK = _TASKS.where(tasks.c.scope_key == sa.bindparam("scope_key"), tasks.c.task_id == sa.bindparam("id"))
@@ -34,9 +38,11 @@ _ONE_TICKET = _TICKETS.where(
     tickets.c.scope_key == sa.bindparam("scope_key"), tickets.c.ticket_id == sa.bindparam("id")
 )
 _STATE = sa.select(tasks.c.state).where(
-    tasks.c.thread_key == sa.bindparam("thread_key"), tasks.c.task_id == sa.bindparam("id")
+    tasks.c.thread_key == sa.bindparam("thread_key"),
+    tasks.c.task_id == sa.bindparam("id"),
+    of_living(tasks.c.thread_key),
 )
-_RECEIPT = sa.select(receipts.c.fingerprint, receipts.c.response).where(
+_RECEIPT = sa.select(receipts.c.fingerprint, receipts.c.response, receipts.c.is_erased).where(
     receipts.c.scope_key == sa.bindparam("scope_key"), receipts.c.request_id == sa.bindparam("request_id")
 )
 
@@ -69,7 +75,7 @@ def find_task(connection: Connection, scope_key: str, task_id: str) -> Task | No
 
 
 def task_state(connection: Connection, thread_key: str, task_id: str) -> str | None:
-    """Where the task stands: all that a waiter needs to look at."""
+    """Where the task stands: all that a waiter needs to look at. None once it is gone."""
     return connection.scalar(_STATE, {"thread_key": thread_key, "id": task_id})
 
 
@@ -85,10 +91,10 @@ def find_ticket(connection: Connection, scope_key: str, ticket_id: str) -> Ticke
     return None if row is None else ticket_of(row)
 
 
-def find_receipt(connection: Connection, receipt_key: str, request_id: str) -> tuple[bytes, bytes] | None:
-    """(fingerprint, response) of a request that was answered, or None."""
+def find_receipt(connection: Connection, receipt_key: str, request_id: str) -> tuple[bytes, bytes | None] | None:
+    """(fingerprint, response) of a request that was answered, or None. No response is left once its session is gone."""
     row = connection.execute(_RECEIPT, {"scope_key": receipt_key, "request_id": request_id}).first()
-    return None if row is None else (bytes(row.fingerprint), bytes(row.response))
+    return None if row is None else (bytes(row.fingerprint), None if row.is_erased else bytes(row.response))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.sql.expression import ColumnElement
 
+from threadkeep_runtime.tables import tombstones
+
 T = TypeVar("T")
 
 # Partial indexes are found only by a literal: a bound value hides from the planner that the index covers the query.
@@ -20,6 +22,14 @@ OPEN: ColumnElement[str] = sa.literal_column("'OPEN'")
 SUBMITTED: ColumnElement[str] = sa.literal_column("'SUBMITTED'")
 NO_RUN: ColumnElement[str] = sa.literal_column("''")
 """What `tasks.run_id` holds while a task is enqueued."""
+
+
+_UNSWEPT = sa.select(tombstones.c.thread_key).where(tombstones.c.swept_time.is_(None))
+
+
+def of_living(thread_key: ColumnElement[str]) -> ColumnElement[bool]:
+    """True for a row whose thread is not deleted. What is being swept away is hidden from every reader (R19)."""
+    return thread_key.not_in(_UNSWEPT)
 
 
 def one_of(column: ColumnElement[str], name: str) -> ColumnElement[bool]:

@@ -19,11 +19,13 @@ from threadkeep_runtime.checkpoints import (
     load_head,
     load_removal,
     load_root_before,
+    load_staged,
 )
 from threadkeep_runtime.domain import commands
-from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack
+from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack, staged_values
 from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Thread, partition_of
+from threadkeep_runtime.store.deleting import dead_among
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
 from threadkeep_runtime.store.statements import one_of, padded
 from threadkeep_runtime.store.view_parts import (
@@ -47,7 +49,7 @@ _LOCK_LEASES = locked_in_key_order(
     sa.select(leases.c.thread_key).where(one_of(leases.c.thread_key, "thread_keys")), leases.c.thread_key
 )
 _ENDS_LEASES = (commands.RecoverLease, commands.EndCanceled)
-_SHOWS_TICKETS = (commands.CancelTask, commands.ResolveTicket, commands.PassDeadline)
+_SHOWS_TICKETS = (commands.DeleteSession, commands.CancelTask, commands.ResolveTicket, commands.PassDeadline)
 _MAY_END_A_RUN = (
     commands.CommitThread,
     commands.CancelTask,
@@ -68,7 +70,9 @@ def load_views(
     keys = {command.thread_key for command in batch}
     keys.update(command.source_key for command in batch if isinstance(command, commands.CopyCheckpoints))
     found = lock_threads(connection, keys)
-    return views_of_locked(connection, batch, found, partitions, now)
+    marked = {key for key, one in found.items() if one.delete_time is not None}
+    dead = dead_among(connection, keys - found.keys()) | marked
+    return views_of_locked(connection, batch, found, partitions, now, dead)
 
 
 def lock_threads(connection: Connection, thread_keys: Iterable[str]) -> dict[str, Thread]:
@@ -83,10 +87,13 @@ def views_of_locked(
     found: dict[str, Thread],
     partitions: int,
     now: Callable[[Connection], datetime],
+    dead: frozenset[str] = frozenset(),
 ) -> list[View]:
-    """The views of commands whose threads are locked already."""
+    """The views of commands whose threads are locked already. Of `dead` ones nothing is seen but that they were."""
     if not batch:
         return []
+    asked, found = batch, {key: thread for key, thread in found.items() if key not in dead}
+    batch = [command for command in asked if command.thread_key not in dead]
     # A heartbeat renews a lease without its thread's lock: whoever ends an expired lease holds the lease's row as well.
     ending = sorted(command.thread_key for command in batch if isinstance(command, _ENDS_LEASES))
     if ending:
@@ -115,8 +122,11 @@ def views_of_locked(
     taken = load_taken(connection, batch)
     indexes = load_checkpoint_indexes(connection, batch, found)
     views = []
-    for command in batch:
+    for command in asked:
         key = command.thread_key
+        if key in dead:
+            views.append(View(now=moment, partition=partition_of(key, partitions), is_deleted=True))
+            continue
         run, task, lease = open_runs.get(key) or (None, None, None)
         named_task = named_tasks.get((key, _task_named(command) or ""))
         if named_task is not None and task is not None and named_task.task_id == task.task_id:
@@ -155,9 +165,11 @@ def _shows_tickets(command: commands.Command) -> bool:
 
 
 def _rare_parts(connection: Connection, command: commands.Command, found: dict[str, Thread]) -> dict[str, Any]:
-    """What only removals and copies need to know."""
+    """What only removals, copies and commits with staged values need to know."""
     if isinstance(command, commands.RemoveCheckpoints) and command.thread_key in found:
         return {"removal": load_removal(connection, command.thread_key, command.run_ids)}
+    if isinstance(command, commands.CommitThread) and (named := staged_values(command.ops)):
+        return {"staged": load_staged(connection, command.scope_key, [value.staged_id for value in named])}
     if isinstance(command, commands.CopyCheckpoints):
         source = found.get(command.source_key)
         if source is None or not holds_checkpoints(connection, command.source_key):

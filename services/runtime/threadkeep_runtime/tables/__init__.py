@@ -10,15 +10,17 @@ from threadkeep_runtime.tables.checkpoints import (
     checkpoint_migrations,
     checkpoint_writes,
     checkpoints,
+    staged_chunks,
 )
-from threadkeep_runtime.tables.log import commits, events, log_partitions
-from threadkeep_runtime.tables.schema import metadata
+from threadkeep_runtime.tables.log import commits, events, log_floors, log_partitions
+from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
 from threadkeep_runtime.tables.store import store_counters, store_items
-from threadkeep_runtime.tables.threads import session_metadata, threads
+from threadkeep_runtime.tables.threads import session_metadata, threads, tombstones
 from threadkeep_runtime.tables.work import RUN_STATES, TASK_STATES, TICKET_STATES, leases, runs, tasks, tickets
 
 __all__ = [
+    "OUTLIVES_THREAD",
     "RUN_STATES",
     "TASK_STATES",
     "TICKET_STATES",
@@ -29,6 +31,7 @@ __all__ = [
     "commits",
     "events",
     "leases",
+    "log_floors",
     "log_partitions",
     "manifests",
     "meta",
@@ -37,9 +40,11 @@ __all__ = [
     "runs",
     "scopes",
     "session_metadata",
+    "staged_chunks",
     "store_counters",
     "store_items",
     "tasks",
     "threads",
     "tickets",
+    "tombstones",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from threadkeep_chassis.database import Bytes, JsonSource, Key
+from threadkeep_chassis.database import Bytes, JsonSource, Key, UtcTimestamp
 from threadkeep_runtime.tables.schema import metadata
 
 # LangGraph's tables, in the layout of its PostgreSQL saver; columns of ours come last and may be NULL. Ids sort by code
@@ -55,6 +55,19 @@ checkpoint_writes = sa.Table(
     sa.Column("blob", Bytes(), nullable=False),
     sa.Column("task_path", Key(), nullable=False, server_default=sa.text("''")),
     sa.Column("commit_sequence", sa.BigInteger),
+)
+
+# Ours: values that are too large for one message, in chunks, until the commit that names them.
+staged_chunks = sa.Table(
+    "staged_chunks",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("staged_id", Key(), primary_key=True),
+    sa.Column("idx", sa.Integer, primary_key=True),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("chunk", Bytes(), nullable=False),
+    sa.Index("staged_chunks_by_create_time", "create_time"),
 )
 
 # How far LangGraph's own migrations have come: its saver's setup finds nothing to do here.

@@ -15,6 +15,8 @@ commits = sa.Table(
     # What was decided: the command's name, such as `submit_task`.
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("request_id", Key()),
+    # Under which key the request's receipt lies, if not the scope's.
+    sa.Column("receipt_key", Key()),
     sa.Column("run_id", Key()),
     sa.Column("actor_kind", sa.Text, nullable=False),
     sa.Column("actor_id", Key()),
@@ -69,4 +71,14 @@ log_partitions = sa.Table(
     sa.Column("position", sa.BigInteger, nullable=False),
     # The log's incarnation, the same in every row: cursors name it, and a restore to an earlier point changes it.
     sa.Column("incarnation", Key(), nullable=False),
+)
+
+# Up to which position a scope's events were purged from a partition. What a deleted session leaves is no floor: whoever
+# follows the log passes over it.
+log_floors = sa.Table(
+    "log_floors",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("partition", sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column("position", sa.BigInteger, nullable=False),
 )

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+OUTLIVES_THREAD = "outlives_thread"
+"""Key in a table's `info`: its rows of a thread stay when the thread is deleted (R19). All other tables with a
+`thread_key` or `thread_id` are emptied then."""
+
 metadata = sa.MetaData(
     naming_convention={
         "ix": "%(table_name)s_by_%(column_0_N_name)s",

@@ -9,7 +9,11 @@ from threadkeep_chassis.meta import meta_table
 from threadkeep_chassis.receipts import receipts_table
 from threadkeep_runtime.tables.schema import metadata
 
-receipts = receipts_table(metadata)
+receipts = receipts_table(
+    metadata,
+    # True once the thread was deleted that the request was about: what it was answered is gone (R19).
+    sa.Column("is_erased", sa.Boolean, nullable=False, server_default=sa.false()),
+)
 meta = meta_table(metadata)
 
 manifests = sa.Table(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from threadkeep_chassis.database import JsonText, Key, UtcTimestamp
-from threadkeep_runtime.tables.schema import metadata
+from threadkeep_chassis.database import JsonText, Key, UtcTimestamp, partial_index
+from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 
 threads = sa.Table(
     "threads",
@@ -42,6 +42,10 @@ threads = sa.Table(
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Column("update_time", UtcTimestamp(), nullable=False),
     sa.Column("last_activity_time", UtcTimestamp(), nullable=False),
+    # Set once it is deleted: nobody finds it any more, and its rows are on their way out.
+    sa.Column("delete_time", UtcTimestamp()),
+    # Events up to this sequence were purged.
+    sa.Column("event_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.UniqueConstraint("scope_key", "session_id"),
     sa.Index(None, "scope_key", "create_time", "session_id"),
 )
@@ -56,3 +60,20 @@ session_metadata = sa.Table(
     sa.Column("scope_key", Key(), nullable=False),
     sa.Index(None, "scope_key", "name", "value"),
 )
+
+# What stays of a deleted thread, beside its last event: its id is never used again (R19).
+tombstones = sa.Table(
+    "tombstones",
+    metadata,
+    sa.Column("thread_key", Key(), primary_key=True),
+    sa.Column("scope_key", Key(), nullable=False),
+    sa.Column("session_id", Key(), nullable=False),
+    # The commit that deleted it, and its event: the thread's last ones.
+    sa.Column("commit_sequence", sa.BigInteger, nullable=False),
+    sa.Column("event_sequence", sa.BigInteger, nullable=False),
+    sa.Column("delete_time", UtcTimestamp(), nullable=False),
+    # When the last of its rows went. NULL: some are still there, and nobody sees them.
+    sa.Column("swept_time", UtcTimestamp()),
+    info={OUTLIVES_THREAD: True},
+)
+partial_index("tombstones_unswept", tombstones.c.thread_key, where=tombstones.c.swept_time.is_(None))

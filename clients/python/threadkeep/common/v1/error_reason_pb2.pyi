@@ -38,13 +38,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
     ERROR_REASON_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 8
     """NOT_FOUND: no such message in the caller's scope."""
-    ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 15
+    ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 17
     """NOT_FOUND: nothing is kept of an upload of that name."""
+    ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: _ErrorReason.ValueType  # 15
+    """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
     """ALREADY_EXISTS: the request_id was used for another request."""
     ERROR_REASON_ID_TAKEN: _ErrorReason.ValueType  # 21
     """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
-    ERROR_REASON_PATH_TAKEN: _ErrorReason.ValueType  # 25
+    ERROR_REASON_PATH_TAKEN: _ErrorReason.ValueType  # 27
     """ALREADY_EXISTS: another artifact of the session has this path."""
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 30
     """ABORTED: expected_revision is not the current one; metadata `current_revision` carries that."""
@@ -70,10 +72,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
     ERROR_REASON_UPLOAD_MISMATCH: _ErrorReason.ValueType  # 48
     """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
-    ERROR_REASON_CONTENT_NOT_TEXT: _ErrorReason.ValueType  # 55
+    ERROR_REASON_CONTENT_NOT_TEXT: _ErrorReason.ValueType  # 57
     """FAILED_PRECONDITION: the content is no text in UTF-8."""
-    ERROR_REASON_LAST_VERSION: _ErrorReason.ValueType  # 56
+    ERROR_REASON_LAST_VERSION: _ErrorReason.ValueType  # 58
     """FAILED_PRECONDITION: it is the artifact's only version; delete the artifact instead."""
+    ERROR_REASON_STAGED_VALUE_INCOMPLETE: _ErrorReason.ValueType  # 55
+    """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 61
@@ -100,7 +104,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: a limit was exceeded; metadata names `limit`, `maximum`, `actual` and `advice`."""
     ERROR_REASON_SLOW_CONSUMER: _ErrorReason.ValueType  # 101
     """RESOURCE_EXHAUSTED: the reader fell too far behind; metadata `resume_cursor` or `resume_revision` says where to go on."""
-    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 105
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 107
     """RESOURCE_EXHAUSTED: the scope uses as much as it may; metadata names `quota`, `maximum`, `actual` and `advice`."""
     ERROR_REASON_COMMIT_UNKNOWN: _ErrorReason.ValueType  # 110
     """UNAVAILABLE: the database did not say whether the commit happened. Retry with the same request_id."""
@@ -144,13 +148,15 @@ ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
 ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 8
 """NOT_FOUND: no such message in the caller's scope."""
-ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 15
+ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 17
 """NOT_FOUND: nothing is kept of an upload of that name."""
+ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: ErrorReason.ValueType  # 15
+"""NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
 """ALREADY_EXISTS: the request_id was used for another request."""
 ERROR_REASON_ID_TAKEN: ErrorReason.ValueType  # 21
 """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
-ERROR_REASON_PATH_TAKEN: ErrorReason.ValueType  # 25
+ERROR_REASON_PATH_TAKEN: ErrorReason.ValueType  # 27
 """ALREADY_EXISTS: another artifact of the session has this path."""
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 30
 """ABORTED: expected_revision is not the current one; metadata `current_revision` carries that."""
@@ -176,10 +182,12 @@ ERROR_REASON_CHECKPOINT_DELETED: ErrorReason.ValueType  # 47
 """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
 ERROR_REASON_UPLOAD_MISMATCH: ErrorReason.ValueType  # 48
 """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
-ERROR_REASON_CONTENT_NOT_TEXT: ErrorReason.ValueType  # 55
+ERROR_REASON_CONTENT_NOT_TEXT: ErrorReason.ValueType  # 57
 """FAILED_PRECONDITION: the content is no text in UTF-8."""
-ERROR_REASON_LAST_VERSION: ErrorReason.ValueType  # 56
+ERROR_REASON_LAST_VERSION: ErrorReason.ValueType  # 58
 """FAILED_PRECONDITION: it is the artifact's only version; delete the artifact instead."""
+ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
+"""FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 61
@@ -206,7 +214,7 @@ ERROR_REASON_LIMIT_EXCEEDED: ErrorReason.ValueType  # 100
 """RESOURCE_EXHAUSTED: a limit was exceeded; metadata names `limit`, `maximum`, `actual` and `advice`."""
 ERROR_REASON_SLOW_CONSUMER: ErrorReason.ValueType  # 101
 """RESOURCE_EXHAUSTED: the reader fell too far behind; metadata `resume_cursor` or `resume_revision` says where to go on."""
-ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 105
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 107
 """RESOURCE_EXHAUSTED: the scope uses as much as it may; metadata names `quota`, `maximum`, `actual` and `advice`."""
 ERROR_REASON_COMMIT_UNKNOWN: ErrorReason.ValueType  # 110
 """UNAVAILABLE: the database did not say whether the commit happened. Retry with the same request_id."""

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot_payload__pb2
 from threadkeep.config.v1 import entity_pb2 as threadkeep_dot_config_dot_v1_dot_entity__pb2
@@ -29,7 +30,7 @@ from threadkeep.config.v1 import set_pb2 as threadkeep_dot_config_dot_v1_dot_set
 from threadkeep.config.v1 import watch_pb2 as threadkeep_dot_config_dot_v1_dot_watch__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)threadkeep/config/v1/config_service.proto\x12\x14threadkeep.config.v1\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a!threadkeep/config/v1/entity.proto\x1a\x1ethreadkeep/config/v1/set.proto\x1a threadkeep/config/v1/watch.proto\"\xa7\x01\n\tEntityKey\x12<\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x10\x01R\x04type\x12\x1c\n\x04name\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\x12>\n\x0ctarget_scope\x18\x03 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\x0btargetScope\"\xa0\x02\n\x10PutEntityRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x39\n\x03key\x18\x02 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12@\n\ndefinition\x18\x03 \x01(\x0b\x32 .threadkeep.config.v1.DefinitionR\ndefinition\x12\x16\n\x06hidden\x18\x04 \x01(\x08R\x06hidden\x12\x38\n\x11\x65xpected_revision\x18\x05 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"c\n\x11PutEntityResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x18\n\x07\x63hanged\x18\x02 \x01(\x08R\x07\x63hanged\"M\n\x10GetEntityRequest\x12\x39\n\x03key\x18\x01 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\"I\n\x11GetEntityResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\"\xbe\x01\n\x13ListEntitiesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12>\n\x05types\x18\x03 \x03(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x18\x10R\x05types\x12+\n\x11include_inherited\x18\x04 \x01(\x08R\x10includeInherited\"x\n\x14ListEntitiesResponse\x12\x38\n\x08\x65ntities\x18\x01 \x03(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x08\x65ntities\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc9\x01\n\x13\x44\x65leteEntityRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x39\n\x03key\x18\x02 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12\x38\n\x11\x65xpected_revision\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"L\n\x14\x44\x65leteEntityResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\"l\n\x0eResolveRequest\x12<\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x10\x01R\x04type\x12\x1c\n\x04name\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\"p\n\x0fResolveResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\'\n\x0f\x63onfig_revision\x18\x02 \x01(\x03R\x0e\x63onfigRevision\"l\n\x0e\x45xplainRequest\x12<\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x10\x01R\x04type\x12\x1c\n\x04name\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\"{\n\tCandidate\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x16\n\x06winner\x18\x02 \x01(\x08R\x06winner\x12 \n\x0b\x65xplanation\x18\x03 \x01(\tR\x0b\x65xplanation\"y\n\x0f\x45xplainResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32\x1f.threadkeep.config.v1.CandidateR\ncandidates\x12%\n\x0ekey_precedence\x18\x02 \x03(\tR\rkeyPrecedence\"A\n\x16ResolveManifestRequest\x12\'\n\nagent_name\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\tagentName\"\xa6\x01\n\x17ResolveManifestResponse\x12#\n\rmanifest_json\x18\x01 \x01(\x0cR\x0cmanifestJson\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12%\n\x0e\x61gent_revision\x18\x03 \x01(\x03R\ragentRevision\x12\'\n\x0f\x63onfig_revision\x18\x04 \x01(\x03R\x0e\x63onfigRevision\"\x8d\x01\n\x14ListRevisionsRequest\x12\x39\n\x03key\x18\x01 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"{\n\x15ListRevisionsResponse\x12:\n\trevisions\x18\x01 \x03(\x0b\x32\x1c.threadkeep.config.v1.EntityR\trevisions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9f\x01\n\x14\x44iffRevisionsRequest\x12\x39\n\x03key\x18\x01 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12+\n\rfrom_revision\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02\x10\x01R\x0c\x66romRevision\x12\x1f\n\x0bto_revision\x18\x03 \x01(\x03R\ntoRevision\"{\n\x0b\x46ieldChange\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x1e\n\x08old_json\x18\x02 \x01(\tH\x00R\x07oldJson\x88\x01\x01\x12\x1e\n\x08new_json\x18\x03 \x01(\tH\x01R\x07newJson\x88\x01\x01\x42\x0b\n\t_old_jsonB\x0b\n\t_new_json\"T\n\x15\x44iffRevisionsResponse\x12;\n\x07\x63hanges\x18\x01 \x03(\x0b\x32!.threadkeep.config.v1.FieldChangeR\x07\x63hanges\"\xee\x01\n\x0fRollbackRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x39\n\x03key\x18\x02 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12\'\n\x0bto_revision\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02\x10\x01R\ntoRevision\x12\x38\n\x11\x65xpected_revision\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"b\n\x10RollbackResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x18\n\x07\x63hanged\x18\x02 \x01(\x08R\x07\x63hanged\"\x91\x01\n\x0f\x41pplySetRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12<\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1d.threadkeep.config.v1.SetFileB\x07\xb2\x9f\x19\x03\x18\x90NR\x05\x66iles\x12\x17\n\x07\x64ry_run\x18\x03 \x01(\x08R\x06\x64ryRun\"\xb4\x01\n\x10\x41pplySetResponse\x12\x39\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1f.threadkeep.config.v1.SetChangeR\x07\x63hanges\x12<\n\x08problems\x18\x02 \x03(\x0b\x32 .threadkeep.config.v1.SetProblemR\x08problems\x12\'\n\x0f\x63onfig_revision\x18\x03 \x01(\x03R\x0e\x63onfigRevision\"\x92\x01\n\x0cWatchRequest\x12\x43\n\x07\x66ilters\x18\x01 \x03(\x0b\x32!.threadkeep.config.v1.WatchFilterB\x06\xb2\x9f\x19\x02\x18@R\x07\x66ilters\x12*\n\x0e\x61\x66ter_revision\x18\x02 \x01(\x03H\x00R\rafterRevision\x88\x01\x01\x42\x11\n\x0f_after_revision\"\xf0\x01\n\rWatchResponse\x12?\n\x07\x63hanges\x18\x01 \x01(\x0b\x32#.threadkeep.config.v1.EntityChangesH\x00R\x07\x63hanges\x12\x36\n\x06synced\x18\x02 \x01(\x0b\x32\x1c.threadkeep.config.v1.SyncedH\x00R\x06synced\x12\x41\n\x08\x62ookmark\x18\x03 \x01(\x0b\x32#.threadkeep.config.v1.WatchBookmarkH\x00R\x08\x62ookmark\x12\x1a\n\x08revision\x18\x04 \x01(\x03R\x08revisionB\x07\n\x05\x66rame2\xff\t\n\rConfigService\x12\x66\n\tPutEntity\x12&.threadkeep.config.v1.PutEntityRequest\x1a\'.threadkeep.config.v1.PutEntityResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x64\n\tGetEntity\x12&.threadkeep.config.v1.GetEntityRequest\x1a\'.threadkeep.config.v1.GetEntityResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12m\n\x0cListEntities\x12).threadkeep.config.v1.ListEntitiesRequest\x1a*.threadkeep.config.v1.ListEntitiesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\x0c\x44\x65leteEntity\x12).threadkeep.config.v1.DeleteEntityRequest\x1a*.threadkeep.config.v1.DeleteEntityResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12^\n\x07Resolve\x12$.threadkeep.config.v1.ResolveRequest\x1a%.threadkeep.config.v1.ResolveResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12^\n\x07\x45xplain\x12$.threadkeep.config.v1.ExplainRequest\x1a%.threadkeep.config.v1.ExplainResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12v\n\x0fResolveManifest\x12,.threadkeep.config.v1.ResolveManifestRequest\x1a-.threadkeep.config.v1.ResolveManifestResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12p\n\rListRevisions\x12*.threadkeep.config.v1.ListRevisionsRequest\x1a+.threadkeep.config.v1.ListRevisionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12p\n\rDiffRevisions\x12*.threadkeep.config.v1.DiffRevisionsRequest\x1a+.threadkeep.config.v1.DiffRevisionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x63\n\x08Rollback\x12%.threadkeep.config.v1.RollbackRequest\x1a&.threadkeep.config.v1.RollbackResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x63\n\x08\x41pplySet\x12%.threadkeep.config.v1.ApplySetRequest\x1a&.threadkeep.config.v1.ApplySetResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12Z\n\x05Watch\x12\".threadkeep.config.v1.WatchRequest\x1a#.threadkeep.config.v1.WatchResponse\"\x06\xaa\x9f\x19\x02\x08\x03\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)threadkeep/config/v1/config_service.proto\x12\x14threadkeep.config.v1\x1a google/protobuf/field_mask.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a!threadkeep/config/v1/entity.proto\x1a\x1ethreadkeep/config/v1/set.proto\x1a threadkeep/config/v1/watch.proto\"\xa7\x01\n\tEntityKey\x12<\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x10\x01R\x04type\x12\x1c\n\x04name\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\x12>\n\x0ctarget_scope\x18\x03 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\x0btargetScope\"\xdd\x02\n\x10PutEntityRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x39\n\x03key\x18\x02 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12@\n\ndefinition\x18\x03 \x01(\x0b\x32 .threadkeep.config.v1.DefinitionR\ndefinition\x12\x16\n\x06hidden\x18\x04 \x01(\x08R\x06hidden\x12\x38\n\x11\x65xpected_revision\x18\x05 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x12;\n\x0bupdate_mask\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskR\nupdateMaskB\x14\n\x12_expected_revision\"c\n\x11PutEntityResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x18\n\x07\x63hanged\x18\x02 \x01(\x08R\x07\x63hanged\"M\n\x10GetEntityRequest\x12\x39\n\x03key\x18\x01 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\"I\n\x11GetEntityResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\"\xbe\x01\n\x13ListEntitiesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12>\n\x05types\x18\x03 \x03(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x18\x10R\x05types\x12+\n\x11include_inherited\x18\x04 \x01(\x08R\x10includeInherited\"x\n\x14ListEntitiesResponse\x12\x38\n\x08\x65ntities\x18\x01 \x03(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x08\x65ntities\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc9\x01\n\x13\x44\x65leteEntityRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x39\n\x03key\x18\x02 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12\x38\n\x11\x65xpected_revision\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"L\n\x14\x44\x65leteEntityResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\"l\n\x0eResolveRequest\x12<\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x10\x01R\x04type\x12\x1c\n\x04name\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\"p\n\x0fResolveResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\'\n\x0f\x63onfig_revision\x18\x02 \x01(\x03R\x0e\x63onfigRevision\"l\n\x0e\x45xplainRequest\x12<\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x10\x01R\x04type\x12\x1c\n\x04name\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\"\xa4\x01\n\tCandidate\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x16\n\x06winner\x18\x02 \x01(\x08R\x06winner\x12 \n\x0b\x65xplanation\x18\x03 \x01(\tR\x0b\x65xplanation\x12\'\n\x0f\x63ounting_fields\x18\x04 \x03(\tR\x0e\x63ountingFields\"y\n\x0f\x45xplainResponse\x12?\n\ncandidates\x18\x01 \x03(\x0b\x32\x1f.threadkeep.config.v1.CandidateR\ncandidates\x12%\n\x0ekey_precedence\x18\x02 \x03(\tR\rkeyPrecedence\"A\n\x16ResolveManifestRequest\x12\'\n\nagent_name\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\tagentName\"\xa6\x01\n\x17ResolveManifestResponse\x12#\n\rmanifest_json\x18\x01 \x01(\x0cR\x0cmanifestJson\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12%\n\x0e\x61gent_revision\x18\x03 \x01(\x03R\ragentRevision\x12\'\n\x0f\x63onfig_revision\x18\x04 \x01(\x03R\x0e\x63onfigRevision\"\x8d\x01\n\x14ListRevisionsRequest\x12\x39\n\x03key\x18\x01 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"{\n\x15ListRevisionsResponse\x12:\n\trevisions\x18\x01 \x03(\x0b\x32\x1c.threadkeep.config.v1.EntityR\trevisions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9f\x01\n\x14\x44iffRevisionsRequest\x12\x39\n\x03key\x18\x01 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12+\n\rfrom_revision\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02\x10\x01R\x0c\x66romRevision\x12\x1f\n\x0bto_revision\x18\x03 \x01(\x03R\ntoRevision\"{\n\x0b\x46ieldChange\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x1e\n\x08old_json\x18\x02 \x01(\tH\x00R\x07oldJson\x88\x01\x01\x12\x1e\n\x08new_json\x18\x03 \x01(\tH\x01R\x07newJson\x88\x01\x01\x42\x0b\n\t_old_jsonB\x0b\n\t_new_json\"T\n\x15\x44iffRevisionsResponse\x12;\n\x07\x63hanges\x18\x01 \x03(\x0b\x32!.threadkeep.config.v1.FieldChangeR\x07\x63hanges\"\xee\x01\n\x0fRollbackRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x39\n\x03key\x18\x02 \x01(\x0b\x32\x1f.threadkeep.config.v1.EntityKeyB\x06\xb2\x9f\x19\x02\x10\x01R\x03key\x12\'\n\x0bto_revision\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02\x10\x01R\ntoRevision\x12\x38\n\x11\x65xpected_revision\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"b\n\x10RollbackResponse\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x18\n\x07\x63hanged\x18\x02 \x01(\x08R\x07\x63hanged\"\x91\x01\n\x0f\x41pplySetRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12<\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x1d.threadkeep.config.v1.SetFileB\x07\xb2\x9f\x19\x03\x18\x90NR\x05\x66iles\x12\x17\n\x07\x64ry_run\x18\x03 \x01(\x08R\x06\x64ryRun\"\xb4\x01\n\x10\x41pplySetResponse\x12\x39\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x1f.threadkeep.config.v1.SetChangeR\x07\x63hanges\x12<\n\x08problems\x18\x02 \x03(\x0b\x32 .threadkeep.config.v1.SetProblemR\x08problems\x12\'\n\x0f\x63onfig_revision\x18\x03 \x01(\x03R\x0e\x63onfigRevision\"\x92\x01\n\x0cWatchRequest\x12\x43\n\x07\x66ilters\x18\x01 \x03(\x0b\x32!.threadkeep.config.v1.WatchFilterB\x06\xb2\x9f\x19\x02\x18@R\x07\x66ilters\x12*\n\x0e\x61\x66ter_revision\x18\x02 \x01(\x03H\x00R\rafterRevision\x88\x01\x01\x42\x11\n\x0f_after_revision\"\xf0\x01\n\rWatchResponse\x12?\n\x07\x63hanges\x18\x01 \x01(\x0b\x32#.threadkeep.config.v1.EntityChangesH\x00R\x07\x63hanges\x12\x36\n\x06synced\x18\x02 \x01(\x0b\x32\x1c.threadkeep.config.v1.SyncedH\x00R\x06synced\x12\x41\n\x08\x62ookmark\x18\x03 \x01(\x0b\x32#.threadkeep.config.v1.WatchBookmarkH\x00R\x08\x62ookmark\x12\x1a\n\x08revision\x18\x04 \x01(\x03R\x08revisionB\x07\n\x05\x66rame2\xff\t\n\rConfigService\x12\x66\n\tPutEntity\x12&.threadkeep.config.v1.PutEntityRequest\x1a\'.threadkeep.config.v1.PutEntityResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x64\n\tGetEntity\x12&.threadkeep.config.v1.GetEntityRequest\x1a\'.threadkeep.config.v1.GetEntityResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12m\n\x0cListEntities\x12).threadkeep.config.v1.ListEntitiesRequest\x1a*.threadkeep.config.v1.ListEntitiesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\x0c\x44\x65leteEntity\x12).threadkeep.config.v1.DeleteEntityRequest\x1a*.threadkeep.config.v1.DeleteEntityResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12^\n\x07Resolve\x12$.threadkeep.config.v1.ResolveRequest\x1a%.threadkeep.config.v1.ResolveResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12^\n\x07\x45xplain\x12$.threadkeep.config.v1.ExplainRequest\x1a%.threadkeep.config.v1.ExplainResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12v\n\x0fResolveManifest\x12,.threadkeep.config.v1.ResolveManifestRequest\x1a-.threadkeep.config.v1.ResolveManifestResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12p\n\rListRevisions\x12*.threadkeep.config.v1.ListRevisionsRequest\x1a+.threadkeep.config.v1.ListRevisionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12p\n\rDiffRevisions\x12*.threadkeep.config.v1.DiffRevisionsRequest\x1a+.threadkeep.config.v1.DiffRevisionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x63\n\x08Rollback\x12%.threadkeep.config.v1.RollbackRequest\x1a&.threadkeep.config.v1.RollbackResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x63\n\x08\x41pplySet\x12%.threadkeep.config.v1.ApplySetRequest\x1a&.threadkeep.config.v1.ApplySetResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12Z\n\x05Watch\x12\".threadkeep.config.v1.WatchRequest\x1a#.threadkeep.config.v1.WatchResponse\"\x06\xaa\x9f\x19\x02\x08\x03\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -110,60 +111,60 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONFIGSERVICE'].methods_by_name['ApplySet']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_CONFIGSERVICE'].methods_by_name['Watch']._loaded_options = None
   _globals['_CONFIGSERVICE'].methods_by_name['Watch']._serialized_options = b'\252\237\031\002\010\003'
-  _globals['_ENTITYKEY']._serialized_start=241
-  _globals['_ENTITYKEY']._serialized_end=408
-  _globals['_PUTENTITYREQUEST']._serialized_start=411
-  _globals['_PUTENTITYREQUEST']._serialized_end=699
-  _globals['_PUTENTITYRESPONSE']._serialized_start=701
-  _globals['_PUTENTITYRESPONSE']._serialized_end=800
-  _globals['_GETENTITYREQUEST']._serialized_start=802
-  _globals['_GETENTITYREQUEST']._serialized_end=879
-  _globals['_GETENTITYRESPONSE']._serialized_start=881
-  _globals['_GETENTITYRESPONSE']._serialized_end=954
-  _globals['_LISTENTITIESREQUEST']._serialized_start=957
-  _globals['_LISTENTITIESREQUEST']._serialized_end=1147
-  _globals['_LISTENTITIESRESPONSE']._serialized_start=1149
-  _globals['_LISTENTITIESRESPONSE']._serialized_end=1269
-  _globals['_DELETEENTITYREQUEST']._serialized_start=1272
-  _globals['_DELETEENTITYREQUEST']._serialized_end=1473
-  _globals['_DELETEENTITYRESPONSE']._serialized_start=1475
-  _globals['_DELETEENTITYRESPONSE']._serialized_end=1551
-  _globals['_RESOLVEREQUEST']._serialized_start=1553
-  _globals['_RESOLVEREQUEST']._serialized_end=1661
-  _globals['_RESOLVERESPONSE']._serialized_start=1663
-  _globals['_RESOLVERESPONSE']._serialized_end=1775
-  _globals['_EXPLAINREQUEST']._serialized_start=1777
-  _globals['_EXPLAINREQUEST']._serialized_end=1885
-  _globals['_CANDIDATE']._serialized_start=1887
-  _globals['_CANDIDATE']._serialized_end=2010
-  _globals['_EXPLAINRESPONSE']._serialized_start=2012
-  _globals['_EXPLAINRESPONSE']._serialized_end=2133
-  _globals['_RESOLVEMANIFESTREQUEST']._serialized_start=2135
-  _globals['_RESOLVEMANIFESTREQUEST']._serialized_end=2200
-  _globals['_RESOLVEMANIFESTRESPONSE']._serialized_start=2203
-  _globals['_RESOLVEMANIFESTRESPONSE']._serialized_end=2369
-  _globals['_LISTREVISIONSREQUEST']._serialized_start=2372
-  _globals['_LISTREVISIONSREQUEST']._serialized_end=2513
-  _globals['_LISTREVISIONSRESPONSE']._serialized_start=2515
-  _globals['_LISTREVISIONSRESPONSE']._serialized_end=2638
-  _globals['_DIFFREVISIONSREQUEST']._serialized_start=2641
-  _globals['_DIFFREVISIONSREQUEST']._serialized_end=2800
-  _globals['_FIELDCHANGE']._serialized_start=2802
-  _globals['_FIELDCHANGE']._serialized_end=2925
-  _globals['_DIFFREVISIONSRESPONSE']._serialized_start=2927
-  _globals['_DIFFREVISIONSRESPONSE']._serialized_end=3011
-  _globals['_ROLLBACKREQUEST']._serialized_start=3014
-  _globals['_ROLLBACKREQUEST']._serialized_end=3252
-  _globals['_ROLLBACKRESPONSE']._serialized_start=3254
-  _globals['_ROLLBACKRESPONSE']._serialized_end=3352
-  _globals['_APPLYSETREQUEST']._serialized_start=3355
-  _globals['_APPLYSETREQUEST']._serialized_end=3500
-  _globals['_APPLYSETRESPONSE']._serialized_start=3503
-  _globals['_APPLYSETRESPONSE']._serialized_end=3683
-  _globals['_WATCHREQUEST']._serialized_start=3686
-  _globals['_WATCHREQUEST']._serialized_end=3832
-  _globals['_WATCHRESPONSE']._serialized_start=3835
-  _globals['_WATCHRESPONSE']._serialized_end=4075
-  _globals['_CONFIGSERVICE']._serialized_start=4078
-  _globals['_CONFIGSERVICE']._serialized_end=5357
+  _globals['_ENTITYKEY']._serialized_start=275
+  _globals['_ENTITYKEY']._serialized_end=442
+  _globals['_PUTENTITYREQUEST']._serialized_start=445
+  _globals['_PUTENTITYREQUEST']._serialized_end=794
+  _globals['_PUTENTITYRESPONSE']._serialized_start=796
+  _globals['_PUTENTITYRESPONSE']._serialized_end=895
+  _globals['_GETENTITYREQUEST']._serialized_start=897
+  _globals['_GETENTITYREQUEST']._serialized_end=974
+  _globals['_GETENTITYRESPONSE']._serialized_start=976
+  _globals['_GETENTITYRESPONSE']._serialized_end=1049
+  _globals['_LISTENTITIESREQUEST']._serialized_start=1052
+  _globals['_LISTENTITIESREQUEST']._serialized_end=1242
+  _globals['_LISTENTITIESRESPONSE']._serialized_start=1244
+  _globals['_LISTENTITIESRESPONSE']._serialized_end=1364
+  _globals['_DELETEENTITYREQUEST']._serialized_start=1367
+  _globals['_DELETEENTITYREQUEST']._serialized_end=1568
+  _globals['_DELETEENTITYRESPONSE']._serialized_start=1570
+  _globals['_DELETEENTITYRESPONSE']._serialized_end=1646
+  _globals['_RESOLVEREQUEST']._serialized_start=1648
+  _globals['_RESOLVEREQUEST']._serialized_end=1756
+  _globals['_RESOLVERESPONSE']._serialized_start=1758
+  _globals['_RESOLVERESPONSE']._serialized_end=1870
+  _globals['_EXPLAINREQUEST']._serialized_start=1872
+  _globals['_EXPLAINREQUEST']._serialized_end=1980
+  _globals['_CANDIDATE']._serialized_start=1983
+  _globals['_CANDIDATE']._serialized_end=2147
+  _globals['_EXPLAINRESPONSE']._serialized_start=2149
+  _globals['_EXPLAINRESPONSE']._serialized_end=2270
+  _globals['_RESOLVEMANIFESTREQUEST']._serialized_start=2272
+  _globals['_RESOLVEMANIFESTREQUEST']._serialized_end=2337
+  _globals['_RESOLVEMANIFESTRESPONSE']._serialized_start=2340
+  _globals['_RESOLVEMANIFESTRESPONSE']._serialized_end=2506
+  _globals['_LISTREVISIONSREQUEST']._serialized_start=2509
+  _globals['_LISTREVISIONSREQUEST']._serialized_end=2650
+  _globals['_LISTREVISIONSRESPONSE']._serialized_start=2652
+  _globals['_LISTREVISIONSRESPONSE']._serialized_end=2775
+  _globals['_DIFFREVISIONSREQUEST']._serialized_start=2778
+  _globals['_DIFFREVISIONSREQUEST']._serialized_end=2937
+  _globals['_FIELDCHANGE']._serialized_start=2939
+  _globals['_FIELDCHANGE']._serialized_end=3062
+  _globals['_DIFFREVISIONSRESPONSE']._serialized_start=3064
+  _globals['_DIFFREVISIONSRESPONSE']._serialized_end=3148
+  _globals['_ROLLBACKREQUEST']._serialized_start=3151
+  _globals['_ROLLBACKREQUEST']._serialized_end=3389
+  _globals['_ROLLBACKRESPONSE']._serialized_start=3391
+  _globals['_ROLLBACKRESPONSE']._serialized_end=3489
+  _globals['_APPLYSETREQUEST']._serialized_start=3492
+  _globals['_APPLYSETREQUEST']._serialized_end=3637
+  _globals['_APPLYSETRESPONSE']._serialized_start=3640
+  _globals['_APPLYSETRESPONSE']._serialized_end=3820
+  _globals['_WATCHREQUEST']._serialized_start=3823
+  _globals['_WATCHREQUEST']._serialized_end=3969
+  _globals['_WATCHRESPONSE']._serialized_start=3972
+  _globals['_WATCHRESPONSE']._serialized_end=4212
+  _globals['_CONFIGSERVICE']._serialized_start=4215
+  _globals['_CONFIGSERVICE']._serialized_end=5494
 # @@protoc_insertion_point(module_scope)

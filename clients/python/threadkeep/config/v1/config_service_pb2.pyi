@@ -5,6 +5,7 @@ Config: write, read, resolve and watch definitions."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
@@ -67,6 +68,7 @@ class PutEntityRequest(_message.Message):
     DEFINITION_FIELD_NUMBER: _builtins.int
     HIDDEN_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
     hidden: _builtins.bool
@@ -81,6 +83,13 @@ class PutEntityRequest(_message.Message):
     def definition(self) -> _entity_pb2.Definition:
         """The definition, of the key's type. Required unless hidden."""
 
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Only these fields of the definition are written, by their paths in the type's message, such as `system_prompt` or
+        `http.url`; one that the definition does not set is cleared. The others stay as they are in the entity of exactly that
+        scope. Absent: the definition replaces everything.
+        """
+
     def __init__(
         self,
         *,
@@ -89,10 +98,11 @@ class PutEntityRequest(_message.Message):
         definition: _entity_pb2.Definition | None = ...,
         hidden: _builtins.bool = ...,
         expected_revision: _builtins.int | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "definition", b"definition", "expected_revision", b"expected_revision", "key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "definition", b"definition", "expected_revision", b"expected_revision", "key", b"key", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "definition", b"definition", "expected_revision", b"expected_revision", "hidden", b"hidden", "key", b"key", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "definition", b"definition", "expected_revision", b"expected_revision", "hidden", b"hidden", "key", b"key", "request_id", b"request_id", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
@@ -336,7 +346,9 @@ class ResolveResponse(_message.Message):
     """The service's revision that the answer holds for."""
     @_builtins.property
     def entity(self) -> _entity_pb2.Entity:
-        """The entity."""
+        """The entity. Of merged Defaults: the strongest, with the merged definition, its digest, and the newest of the revisions
+        that it comes from.
+        """
 
     def __init__(
         self,
@@ -387,6 +399,7 @@ class Candidate(_message.Message):
     ENTITY_FIELD_NUMBER: _builtins.int
     WINNER_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
+    COUNTING_FIELDS_FIELD_NUMBER: _builtins.int
     winner: _builtins.bool
     """True for the one that counts. None when the first candidate is hidden."""
     explanation: _builtins.str
@@ -395,16 +408,21 @@ class Candidate(_message.Message):
     def entity(self) -> _entity_pb2.Entity:
         """The entity."""
 
+    @_builtins.property
+    def counting_fields(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of Defaults: the fields that count from this candidate."""
+
     def __init__(
         self,
         *,
         entity: _entity_pb2.Entity | None = ...,
         winner: _builtins.bool = ...,
         explanation: _builtins.str = ...,
+        counting_fields: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "explanation", b"explanation", "winner", b"winner"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counting_fields", b"counting_fields", "entity", b"entity", "explanation", b"explanation", "winner", b"winner"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -464,10 +482,12 @@ Global___ResolveManifestRequest: _TypeAlias = ResolveManifestRequest  # noqa: Y0
 
 @_typing.final
 class ResolveManifestResponse(_message.Message):
-    """The manifest. Its JSON is an object: `agent`, `provider` (absent when the agent names none) and `tools` (in the agent's
-    order), each an object of `name`, `revision`, `digest`, and `definition` (the Definition message in proto3 JSON with proto
-    field names, such as `{"tool": {...}}`; secret references stay references). The digest covers names, digests and
-    definitions, not revisions.
+    """The manifest. Its JSON is an object of parts, each an object of `name`, `revision`, `digest`, and `definition` (the
+    Definition message in proto3 JSON with proto field names, such as `{"tool": {...}}`; secret references stay references):
+    `agent`, whose definition has the defaults filled in; `provider`; `tools`, `skills` and `mcp_servers` (lists in the
+    agent's order, then the servers that its tools name); `sandbox_profile`; `defaults`; and `subagents`, a list of such
+    objects. What there is none of is absent, but for `tools`. The digest covers names, digests and definitions, not
+    revisions.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -102,8 +102,8 @@ class ConfigServiceServicer:
     """
 
     def PutEntity(self, request, context):
-        """Creates or replaces an entity. The same content again makes no revision. REVISION_CONFLICT, FILE_MANAGED,
-        SCOPE_FORBIDDEN, FIELD_INVALID.
+        """Creates or replaces an entity, or some fields of one that is there. The same content again makes no revision.
+        REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN, FIELD_INVALID; with an update_mask ENTITY_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,7 +132,7 @@ class ConfigServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Resolve(self, request, context):
-        """Finds the entity that counts in the caller's scope. ENTITY_NOT_FOUND.
+        """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

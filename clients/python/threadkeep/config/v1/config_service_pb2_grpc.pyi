@@ -34,8 +34,8 @@ class ConfigServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ConfigServiceAsyncStub: ...
     PutEntity: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.PutEntityRequest, _config_service_pb2.PutEntityResponse]
-    """Creates or replaces an entity. The same content again makes no revision. REVISION_CONFLICT, FILE_MANAGED,
-    SCOPE_FORBIDDEN, FIELD_INVALID.
+    """Creates or replaces an entity, or some fields of one that is there. The same content again makes no revision.
+    REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN, FIELD_INVALID; with an update_mask ENTITY_NOT_FOUND.
     """
     GetEntity: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.GetEntityRequest, _config_service_pb2.GetEntityResponse]
     """Reads the entity of exactly this scope. ENTITY_NOT_FOUND."""
@@ -46,7 +46,7 @@ class ConfigServiceStub:
     SCOPE_FORBIDDEN.
     """
     Resolve: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ResolveRequest, _config_service_pb2.ResolveResponse]
-    """Finds the entity that counts in the caller's scope. ENTITY_NOT_FOUND."""
+    """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND."""
     Explain: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ExplainRequest, _config_service_pb2.ExplainResponse]
     """Shows every candidate in order, and why the winner won. No candidate is an empty list, not an error."""
     ResolveManifest: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ResolveManifestRequest, _config_service_pb2.ResolveManifestResponse]
@@ -80,8 +80,8 @@ class ConfigServiceAsyncStub(ConfigServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutEntity: _aio.UnaryUnaryMultiCallable[_config_service_pb2.PutEntityRequest, _config_service_pb2.PutEntityResponse]  # type: ignore[assignment]
-    """Creates or replaces an entity. The same content again makes no revision. REVISION_CONFLICT, FILE_MANAGED,
-    SCOPE_FORBIDDEN, FIELD_INVALID.
+    """Creates or replaces an entity, or some fields of one that is there. The same content again makes no revision.
+    REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN, FIELD_INVALID; with an update_mask ENTITY_NOT_FOUND.
     """
     GetEntity: _aio.UnaryUnaryMultiCallable[_config_service_pb2.GetEntityRequest, _config_service_pb2.GetEntityResponse]  # type: ignore[assignment]
     """Reads the entity of exactly this scope. ENTITY_NOT_FOUND."""
@@ -92,7 +92,7 @@ class ConfigServiceAsyncStub(ConfigServiceStub):
     SCOPE_FORBIDDEN.
     """
     Resolve: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ResolveRequest, _config_service_pb2.ResolveResponse]  # type: ignore[assignment]
-    """Finds the entity that counts in the caller's scope. ENTITY_NOT_FOUND."""
+    """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND."""
     Explain: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ExplainRequest, _config_service_pb2.ExplainResponse]  # type: ignore[assignment]
     """Shows every candidate in order, and why the winner won. No candidate is an empty list, not an error."""
     ResolveManifest: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ResolveManifestRequest, _config_service_pb2.ResolveManifestResponse]  # type: ignore[assignment]
@@ -129,8 +129,8 @@ class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _config_service_pb2.PutEntityRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_config_service_pb2.PutEntityResponse, _abc.Awaitable[_config_service_pb2.PutEntityResponse]]:
-        """Creates or replaces an entity. The same content again makes no revision. REVISION_CONFLICT, FILE_MANAGED,
-        SCOPE_FORBIDDEN, FIELD_INVALID.
+        """Creates or replaces an entity, or some fields of one that is there. The same content again makes no revision.
+        REVISION_CONFLICT, FILE_MANAGED, SCOPE_FORBIDDEN, FIELD_INVALID; with an update_mask ENTITY_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod
@@ -165,7 +165,7 @@ class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _config_service_pb2.ResolveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_config_service_pb2.ResolveResponse, _abc.Awaitable[_config_service_pb2.ResolveResponse]]:
-        """Finds the entity that counts in the caller's scope. ENTITY_NOT_FOUND."""
+        """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def Explain(

@@ -26,9 +26,10 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot_payload__pb2
+from threadkeep.config.v1 import definition_pb2 as threadkeep_dot_config_dot_v1_dot_definition__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!threadkeep/config/v1/entity.proto\x12\x14threadkeep.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\"\xb7\x02\n\x08Provider\x12\x1c\n\x04type\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04type\x12\x1d\n\x05model\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x05model\x12#\n\x08\x65ndpoint\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x10R\x08\x65ndpoint\x12\x33\n\x11\x61pi_key_reference\x18\x04 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08R\x0f\x61piKeyReference\x12$\n\x0bmax_retries\x18\x05 \x01(\x05H\x00R\nmaxRetries\x88\x01\x01\x12\x33\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\x12)\n\x0coptions_json\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03R\x0boptionsJsonB\x0e\n\x0c_max_retries\"\xe5\x01\n\x04Tool\x12*\n\x0b\x64\x65scription\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x0b\x64\x65scription\x12@\n\x06python\x18\x02 \x01(\x0b\x32&.threadkeep.config.v1.PythonEntryPointH\x00R\x06python\x12\x30\n\x10\x61rgs_schema_json\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03R\x0e\x61rgsSchemaJson\x12+\n\x11\x61pproval_required\x18\x04 \x01(\x08R\x10\x61pprovalRequiredB\x10\n\x0eimplementation\"=\n\x10PythonEntryPoint\x12)\n\x0b\x65ntry_point\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\nentryPoint\"\xf7\x01\n\x05\x41gent\x12*\n\x0b\x64\x65scription\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x0b\x64\x65scription\x12-\n\rsystem_prompt\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80@R\x0csystemPrompt\x12#\n\x08provider\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x08provider\x12\x1d\n\x05model\x18\x04 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x05model\x12\x1f\n\x05tools\x18\x05 \x03(\tB\t\xb2\x9f\x19\x05\x08\x02\x18\x80\x02R\x05tools\x12 \n\tmax_steps\x18\x06 \x01(\x05H\x00R\x08maxSteps\x88\x01\x01\x42\x0c\n\n_max_steps\"\xbf\x01\n\nDefinition\x12<\n\x08provider\x18\x01 \x01(\x0b\x32\x1e.threadkeep.config.v1.ProviderH\x00R\x08provider\x12\x30\n\x04tool\x18\x02 \x01(\x0b\x32\x1a.threadkeep.config.v1.ToolH\x00R\x04tool\x12\x33\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x1b.threadkeep.config.v1.AgentH\x00R\x05\x61gentB\x0c\n\ndefinition\"R\n\x06Source\x12\x34\n\x04kind\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.SourceKindR\x04kind\x12\x12\n\x04path\x18\x02 \x01(\tR\x04path\"\xdd\x03\n\x06\x45ntity\x12\x34\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeR\x04type\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x31\n\x05scope\x18\x03 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\x05scope\x12@\n\ndefinition\x18\x04 \x01(\x0b\x32 .threadkeep.config.v1.DefinitionR\ndefinition\x12\x16\n\x06hidden\x18\x05 \x01(\x08R\x06hidden\x12\x1a\n\x08revision\x18\x06 \x01(\x03R\x08revision\x12\x16\n\x06\x64igest\x18\x07 \x01(\tR\x06\x64igest\x12\x34\n\x06source\x18\x08 \x01(\x0b\x32\x1c.threadkeep.config.v1.SourceR\x06source\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12\x18\n\x07\x64\x65leted\x18\x0b \x01(\x08R\x07\x64\x65leted*p\n\nEntityType\x12\x1b\n\x17\x45NTITY_TYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45NTITY_TYPE_PROVIDER\x10\x01\x12\x14\n\x10\x45NTITY_TYPE_TOOL\x10\x02\x12\x15\n\x11\x45NTITY_TYPE_AGENT\x10\x03*T\n\nSourceKind\x12\x1b\n\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fSOURCE_KIND_API\x10\x01\x12\x14\n\x10SOURCE_KIND_FILE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!threadkeep/config/v1/entity.proto\x12\x14threadkeep.config.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a%threadkeep/config/v1/definition.proto\"\xa3\x03\n\x08Provider\x12\x1c\n\x04type\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04type\x12\x1d\n\x05model\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x05model\x12#\n\x08\x65ndpoint\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x10R\x08\x65ndpoint\x12\x33\n\x11\x61pi_key_reference\x18\x04 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08R\x0f\x61piKeyReference\x12$\n\x0bmax_retries\x18\x05 \x01(\x05H\x00R\nmaxRetries\x88\x01\x01\x12\x33\n\x07timeout\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\x12)\n\x0coptions_json\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03R\x0boptionsJson\x12\x1f\n\x06region\x18\x08 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x06region\x12\x1b\n\x04role\x18\t \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x10R\x04role\x12\x1f\n\x08priority\x18\n \x01(\x05H\x01R\x08priority\x88\x01\x01\x42\x0e\n\x0c_max_retriesB\x0b\n\t_priority\"\xd2\x02\n\x04Tool\x12*\n\x0b\x64\x65scription\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x0b\x64\x65scription\x12@\n\x06python\x18\x02 \x01(\x0b\x32&.threadkeep.config.v1.PythonEntryPointH\x00R\x06python\x12\x31\n\x03mcp\x18\x05 \x01(\x0b\x32\x1d.threadkeep.config.v1.McpToolH\x00R\x03mcp\x12\x38\n\x04http\x18\x06 \x01(\x0b\x32\".threadkeep.config.v1.HttpEndpointH\x00R\x04http\x12\x30\n\x10\x61rgs_schema_json\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03R\x0e\x61rgsSchemaJson\x12+\n\x11\x61pproval_required\x18\x04 \x01(\x08R\x10\x61pprovalRequiredB\x10\n\x0eimplementation\"=\n\x10PythonEntryPoint\x12)\n\x0b\x65ntry_point\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\nentryPoint\"\x9e\x06\n\x05\x41gent\x12*\n\x0b\x64\x65scription\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x0b\x64\x65scription\x12-\n\rsystem_prompt\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x18\x80\x80@R\x0csystemPrompt\x12#\n\x08provider\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x08provider\x12\x1d\n\x05model\x18\x04 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x05model\x12\x1f\n\x05tools\x18\x05 \x03(\tB\t\xb2\x9f\x19\x05\x08\x02\x18\x80\x02R\x05tools\x12 \n\tmax_steps\x18\x06 \x01(\x05H\x00R\x08maxSteps\x88\x01\x01\x12!\n\x06skills\x18\x07 \x03(\tB\t\xb2\x9f\x19\x05\x08\x02\x18\x80\x02R\x06skills\x12)\n\x0bmcp_servers\x18\x08 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18@R\nmcpServers\x12&\n\tsubagents\x18\t \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18@R\tsubagents\x12H\n\nmiddleware\x18\n \x03(\x0b\x32 .threadkeep.config.v1.MiddlewareB\x06\xb2\x9f\x19\x02\x18@R\nmiddleware\x12\x38\n\x14response_schema_json\x18\x0b \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03R\x12responseSchemaJson\x12U\n\x0finterrupt_rules\x18\x0c \x03(\x0b\x32#.threadkeep.config.v1.InterruptRuleB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x0einterruptRules\x12\x30\n\x0fsandbox_profile\x18\r \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x0esandboxProfile\x12+\n\x0fmax_model_calls\x18\x0e \x01(\x05H\x01R\rmaxModelCalls\x88\x01\x01\x12)\n\x0emax_tool_calls\x18\x0f \x01(\x05H\x02R\x0cmaxToolCalls\x88\x01\x01\x12#\n\x08\x64\x65\x66\x61ults\x18\x10 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x08\x64\x65\x66\x61ultsB\x0c\n\n_max_stepsB\x12\n\x10_max_model_callsB\x11\n\x0f_max_tool_calls\"\xc8\x04\n\nDefinition\x12<\n\x08provider\x18\x01 \x01(\x0b\x32\x1e.threadkeep.config.v1.ProviderH\x00R\x08provider\x12\x30\n\x04tool\x18\x02 \x01(\x0b\x32\x1a.threadkeep.config.v1.ToolH\x00R\x04tool\x12\x33\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x1b.threadkeep.config.v1.AgentH\x00R\x05\x61gent\x12\x33\n\x05skill\x18\x04 \x01(\x0b\x32\x1b.threadkeep.config.v1.SkillH\x00R\x05skill\x12@\n\nmcp_server\x18\x05 \x01(\x0b\x32\x1f.threadkeep.config.v1.McpServerH\x00R\tmcpServer\x12O\n\x0fsandbox_profile\x18\x06 \x01(\x0b\x32$.threadkeep.config.v1.SandboxProfileH\x00R\x0esandboxProfile\x12<\n\x08\x64\x65\x66\x61ults\x18\x07 \x01(\x0b\x32\x1e.threadkeep.config.v1.DefaultsH\x00R\x08\x64\x65\x66\x61ults\x12\x36\n\x06\x63ustom\x18\x08 \x01(\x0b\x32\x1c.threadkeep.config.v1.CustomH\x00R\x06\x63ustom\x12I\n\rcustom_schema\x18\t \x01(\x0b\x32\".threadkeep.config.v1.CustomSchemaH\x00R\x0c\x63ustomSchemaB\x0c\n\ndefinition\"R\n\x06Source\x12\x34\n\x04kind\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.SourceKindR\x04kind\x12\x12\n\x04path\x18\x02 \x01(\tR\x04path\"\xdd\x03\n\x06\x45ntity\x12\x34\n\x04type\x18\x01 \x01(\x0e\x32 .threadkeep.config.v1.EntityTypeR\x04type\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x31\n\x05scope\x18\x03 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\x05scope\x12@\n\ndefinition\x18\x04 \x01(\x0b\x32 .threadkeep.config.v1.DefinitionR\ndefinition\x12\x16\n\x06hidden\x18\x05 \x01(\x08R\x06hidden\x12\x1a\n\x08revision\x18\x06 \x01(\x03R\x08revision\x12\x16\n\x06\x64igest\x18\x07 \x01(\tR\x06\x64igest\x12\x34\n\x06source\x18\x08 \x01(\x0b\x32\x1c.threadkeep.config.v1.SourceR\x06source\x12;\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12\x18\n\x07\x64\x65leted\x18\x0b \x01(\x08R\x07\x64\x65leted*\x95\x02\n\nEntityType\x12\x1b\n\x17\x45NTITY_TYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45NTITY_TYPE_PROVIDER\x10\x01\x12\x14\n\x10\x45NTITY_TYPE_TOOL\x10\x02\x12\x15\n\x11\x45NTITY_TYPE_AGENT\x10\x03\x12\x15\n\x11\x45NTITY_TYPE_SKILL\x10\x04\x12\x1a\n\x16\x45NTITY_TYPE_MCP_SERVER\x10\x05\x12\x1f\n\x1b\x45NTITY_TYPE_SANDBOX_PROFILE\x10\x06\x12\x18\n\x14\x45NTITY_TYPE_DEFAULTS\x10\x07\x12\x16\n\x12\x45NTITY_TYPE_CUSTOM\x10\x08\x12\x1d\n\x19\x45NTITY_TYPE_CUSTOM_SCHEMA\x10\t*T\n\nSourceKind\x12\x1b\n\x17SOURCE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fSOURCE_KIND_API\x10\x01\x12\x14\n\x10SOURCE_KIND_FILE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,6 +46,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROVIDER'].fields_by_name['api_key_reference']._serialized_options = b'\262\237\031\003\030\200\010'
   _globals['_PROVIDER'].fields_by_name['options_json']._loaded_options = None
   _globals['_PROVIDER'].fields_by_name['options_json']._serialized_options = b'\262\237\031\002\010\003'
+  _globals['_PROVIDER'].fields_by_name['region']._loaded_options = None
+  _globals['_PROVIDER'].fields_by_name['region']._serialized_options = b'\262\237\031\003\030\200\002'
+  _globals['_PROVIDER'].fields_by_name['role']._loaded_options = None
+  _globals['_PROVIDER'].fields_by_name['role']._serialized_options = b'\262\237\031\003\030\200\020'
   _globals['_TOOL'].fields_by_name['description']._loaded_options = None
   _globals['_TOOL'].fields_by_name['description']._serialized_options = b'\262\237\031\004\030\200\200\004'
   _globals['_TOOL'].fields_by_name['args_schema_json']._loaded_options = None
@@ -61,22 +66,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AGENT'].fields_by_name['model']._serialized_options = b'\262\237\031\003\030\200\002'
   _globals['_AGENT'].fields_by_name['tools']._loaded_options = None
   _globals['_AGENT'].fields_by_name['tools']._serialized_options = b'\262\237\031\005\010\002\030\200\002'
-  _globals['_ENTITYTYPE']._serialized_start=1813
-  _globals['_ENTITYTYPE']._serialized_end=1925
-  _globals['_SOURCEKIND']._serialized_start=1927
-  _globals['_SOURCEKIND']._serialized_end=2011
-  _globals['_PROVIDER']._serialized_start=197
-  _globals['_PROVIDER']._serialized_end=508
-  _globals['_TOOL']._serialized_start=511
-  _globals['_TOOL']._serialized_end=740
-  _globals['_PYTHONENTRYPOINT']._serialized_start=742
-  _globals['_PYTHONENTRYPOINT']._serialized_end=803
-  _globals['_AGENT']._serialized_start=806
-  _globals['_AGENT']._serialized_end=1053
-  _globals['_DEFINITION']._serialized_start=1056
-  _globals['_DEFINITION']._serialized_end=1247
-  _globals['_SOURCE']._serialized_start=1249
-  _globals['_SOURCE']._serialized_end=1331
-  _globals['_ENTITY']._serialized_start=1334
-  _globals['_ENTITY']._serialized_end=1811
+  _globals['_AGENT'].fields_by_name['skills']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['skills']._serialized_options = b'\262\237\031\005\010\002\030\200\002'
+  _globals['_AGENT'].fields_by_name['mcp_servers']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['mcp_servers']._serialized_options = b'\262\237\031\004\010\002\030@'
+  _globals['_AGENT'].fields_by_name['subagents']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['subagents']._serialized_options = b'\262\237\031\004\010\002\030@'
+  _globals['_AGENT'].fields_by_name['middleware']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['middleware']._serialized_options = b'\262\237\031\002\030@'
+  _globals['_AGENT'].fields_by_name['response_schema_json']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['response_schema_json']._serialized_options = b'\262\237\031\002\010\003'
+  _globals['_AGENT'].fields_by_name['interrupt_rules']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['interrupt_rules']._serialized_options = b'\262\237\031\003\030\200\002'
+  _globals['_AGENT'].fields_by_name['sandbox_profile']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['sandbox_profile']._serialized_options = b'\262\237\031\003\030\200\002'
+  _globals['_AGENT'].fields_by_name['defaults']._loaded_options = None
+  _globals['_AGENT'].fields_by_name['defaults']._serialized_options = b'\262\237\031\003\030\200\002'
+  _globals['_ENTITYTYPE']._serialized_start=3014
+  _globals['_ENTITYTYPE']._serialized_end=3291
+  _globals['_SOURCEKIND']._serialized_start=3293
+  _globals['_SOURCEKIND']._serialized_end=3377
+  _globals['_PROVIDER']._serialized_start=236
+  _globals['_PROVIDER']._serialized_end=655
+  _globals['_TOOL']._serialized_start=658
+  _globals['_TOOL']._serialized_end=996
+  _globals['_PYTHONENTRYPOINT']._serialized_start=998
+  _globals['_PYTHONENTRYPOINT']._serialized_end=1059
+  _globals['_AGENT']._serialized_start=1062
+  _globals['_AGENT']._serialized_end=1860
+  _globals['_DEFINITION']._serialized_start=1863
+  _globals['_DEFINITION']._serialized_end=2447
+  _globals['_SOURCE']._serialized_start=2449
+  _globals['_SOURCE']._serialized_end=2531
+  _globals['_ENTITY']._serialized_start=2534
+  _globals['_ENTITY']._serialized_end=3011
 # @@protoc_insertion_point(module_scope)

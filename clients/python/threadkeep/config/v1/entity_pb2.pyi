@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
+from threadkeep.config.v1 import definition_pb2 as _definition_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -36,6 +37,18 @@ class _EntityTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EntityType
     """What agents can call."""
     ENTITY_TYPE_AGENT: _EntityType.ValueType  # 3
     """Who does the work."""
+    ENTITY_TYPE_SKILL: _EntityType.ValueType  # 4
+    """What agents read when they need it."""
+    ENTITY_TYPE_MCP_SERVER: _EntityType.ValueType  # 5
+    """Where more tools come from."""
+    ENTITY_TYPE_SANDBOX_PROFILE: _EntityType.ValueType  # 6
+    """Where code and commands of agents run."""
+    ENTITY_TYPE_DEFAULTS: _EntityType.ValueType  # 7
+    """What agents get where they say nothing themselves."""
+    ENTITY_TYPE_CUSTOM: _EntityType.ValueType  # 8
+    """A document of a kind of your own."""
+    ENTITY_TYPE_CUSTOM_SCHEMA: _EntityType.ValueType  # 9
+    """The schema of a kind of documents."""
 
 class EntityType(_EntityType, metaclass=_EntityTypeEnumTypeWrapper):
     """The types of entities."""
@@ -48,6 +61,18 @@ ENTITY_TYPE_TOOL: EntityType.ValueType  # 2
 """What agents can call."""
 ENTITY_TYPE_AGENT: EntityType.ValueType  # 3
 """Who does the work."""
+ENTITY_TYPE_SKILL: EntityType.ValueType  # 4
+"""What agents read when they need it."""
+ENTITY_TYPE_MCP_SERVER: EntityType.ValueType  # 5
+"""Where more tools come from."""
+ENTITY_TYPE_SANDBOX_PROFILE: EntityType.ValueType  # 6
+"""Where code and commands of agents run."""
+ENTITY_TYPE_DEFAULTS: EntityType.ValueType  # 7
+"""What agents get where they say nothing themselves."""
+ENTITY_TYPE_CUSTOM: EntityType.ValueType  # 8
+"""A document of a kind of your own."""
+ENTITY_TYPE_CUSTOM_SCHEMA: EntityType.ValueType  # 9
+"""The schema of a kind of documents."""
 Global___EntityType: _TypeAlias = EntityType  # noqa: Y015
 
 class _SourceKind:
@@ -87,6 +112,9 @@ class Provider(_message.Message):
     MAX_RETRIES_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     OPTIONS_JSON_FIELD_NUMBER: _builtins.int
+    REGION_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """What kind of provider: `openai_compatible`, `scripted` (deterministic, offline), or one that LangChain's
     `init_chat_model` knows, such as `openai` or `anthropic`.
@@ -103,6 +131,16 @@ class Provider(_message.Message):
     """More options for the model's constructor: a JSON object. Names and values that look like secrets are refused. Comes back
     with its keys sorted.
     """
+    region: _builtins.str
+    """The region of a cloud's models. Optional."""
+    role: _builtins.str
+    """The cloud role that the worker takes on for model calls, such as an ARN. Only for providers of type `bedrock` and
+    `bedrock_converse`. Optional.
+    """
+    priority: _builtins.int
+    """Agents that name no provider, and whose defaults name none, get the one with the smallest priority, the first by name
+    among equals. Absent: none gets it unasked.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long one model call may take. Absent: the client's default. From 1 ms to 1 h."""
@@ -117,14 +155,22 @@ class Provider(_message.Message):
         max_retries: _builtins.int | None = ...,
         timeout: _duration_pb2.Duration | None = ...,
         options_json: _builtins.str = ...,
+        region: _builtins.str = ...,
+        role: _builtins.str = ...,
+        priority: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "max_retries", b"max_retries", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "_priority", b"_priority", "max_retries", b"max_retries", "priority", b"priority", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "api_key_reference", b"api_key_reference", "endpoint", b"endpoint", "max_retries", b"max_retries", "model", b"model", "options_json", b"options_json", "timeout", b"timeout", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries", "_priority", b"_priority", "api_key_reference", b"api_key_reference", "endpoint", b"endpoint", "max_retries", b"max_retries", "model", b"model", "options_json", b"options_json", "priority", b"priority", "region", b"region", "role", b"role", "timeout", b"timeout", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_retries: _TypeAlias = _typing.Literal["max_retries"]  # noqa: Y015
     _WhichOneofArgType__max_retries: _TypeAlias = _typing.Literal["_max_retries", b"_max_retries"]  # noqa: Y015
+    _WhichOneofReturnType__priority: _TypeAlias = _typing.Literal["priority"]  # noqa: Y015
+    _WhichOneofArgType__priority: _TypeAlias = _typing.Literal["_priority", b"_priority"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_retries) -> _WhichOneofReturnType__max_retries | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__priority) -> _WhichOneofReturnType__priority | None: ...
 
 Global___Provider: _TypeAlias = Provider  # noqa: Y015
 
@@ -136,31 +182,45 @@ class Tool(_message.Message):
 
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     PYTHON_FIELD_NUMBER: _builtins.int
+    MCP_FIELD_NUMBER: _builtins.int
+    HTTP_FIELD_NUMBER: _builtins.int
     ARGS_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
     APPROVAL_REQUIRED_FIELD_NUMBER: _builtins.int
     description: _builtins.str
     """What the tool does, for the model to read."""
     args_schema_json: _builtins.str
-    """JSON Schema of the arguments, an object's. Absent: taken from the implementation. Comes back with its keys sorted."""
+    """JSON Schema of the arguments, an object's. Absent: taken from the implementation; required for an HTTP endpoint. Comes
+    back with its keys sorted.
+    """
     approval_required: _builtins.bool
     """A person approves each call before it is made."""
     @_builtins.property
     def python(self) -> Global___PythonEntryPoint:
         """A Python callable or LangChain tool in the worker."""
 
+    @_builtins.property
+    def mcp(self) -> _definition_pb2.McpTool:
+        """A tool of an MCP server."""
+
+    @_builtins.property
+    def http(self) -> _definition_pb2.HttpEndpoint:
+        """An HTTP endpoint."""
+
     def __init__(
         self,
         *,
         description: _builtins.str = ...,
         python: Global___PythonEntryPoint | None = ...,
+        mcp: _definition_pb2.McpTool | None = ...,
+        http: _definition_pb2.HttpEndpoint | None = ...,
         args_schema_json: _builtins.str = ...,
         approval_required: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["implementation", b"implementation", "python", b"python"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["http", b"http", "implementation", b"implementation", "mcp", b"mcp", "python", b"python"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_required", b"approval_required", "args_schema_json", b"args_schema_json", "description", b"description", "implementation", b"implementation", "python", b"python"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_required", b"approval_required", "args_schema_json", b"args_schema_json", "description", b"description", "http", b"http", "implementation", b"implementation", "mcp", b"mcp", "python", b"python"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_implementation: _TypeAlias = _typing.Literal["python"]  # noqa: Y015
+    _WhichOneofReturnType_implementation: _TypeAlias = _typing.Literal["python", "mcp", "http"]  # noqa: Y015
     _WhichOneofArgType_implementation: _TypeAlias = _typing.Literal["implementation", b"implementation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_implementation) -> _WhichOneofReturnType_implementation | None: ...
 
@@ -200,6 +260,16 @@ class Agent(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     MAX_STEPS_FIELD_NUMBER: _builtins.int
+    SKILLS_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
+    SUBAGENTS_FIELD_NUMBER: _builtins.int
+    MIDDLEWARE_FIELD_NUMBER: _builtins.int
+    RESPONSE_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    INTERRUPT_RULES_FIELD_NUMBER: _builtins.int
+    SANDBOX_PROFILE_FIELD_NUMBER: _builtins.int
+    MAX_MODEL_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    DEFAULTS_FIELD_NUMBER: _builtins.int
     description: _builtins.str
     """What the agent is for, for people and other agents to read."""
     system_prompt: _builtins.str
@@ -210,9 +280,39 @@ class Agent(_message.Message):
     """The model, instead of the provider's. Optional."""
     max_steps: _builtins.int
     """The largest number of supersteps of one run. Absent: the worker's default. At least 1."""
+    response_schema_json: _builtins.str
+    """JSON Schema of the answer, an object's. Absent: text. Comes back with its keys sorted."""
+    sandbox_profile: _builtins.str
+    """Name of the SandboxProfile entity. Empty: no sandbox."""
+    max_model_calls: _builtins.int
+    """The largest number of model calls of one run. Absent: no limit. At least 1."""
+    max_tool_calls: _builtins.int
+    """The largest number of tool calls of one run. Absent: no limit. At least 1."""
+    defaults: _builtins.str
+    """Name of the Defaults entity that fills in what the agent leaves out. Empty: the one named `default`, if there is one."""
     @_builtins.property
     def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of Tool entities, in the order in which the model sees them. No name twice."""
+
+    @_builtins.property
+    def skills(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of Skill entities, in the order in which the model sees them. No name twice."""
+
+    @_builtins.property
+    def mcp_servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of McpServer entities, whose tools the agent gets after its own. No name twice."""
+
+    @_builtins.property
+    def subagents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of Agent entities that it may give work to. No name twice; none that leads back to the agent."""
+
+    @_builtins.property
+    def middleware(self) -> _containers.RepeatedCompositeFieldContainer[_definition_pb2.Middleware]:
+        """What wraps its calls, the outermost first."""
+
+    @_builtins.property
+    def interrupt_rules(self) -> _containers.RepeatedCompositeFieldContainer[_definition_pb2.InterruptRule]:
+        """When to ask a person, beside what tools say themselves. No tool twice."""
 
     def __init__(
         self,
@@ -223,14 +323,33 @@ class Agent(_message.Message):
         model: _builtins.str = ...,
         tools: _abc.Iterable[_builtins.str] | None = ...,
         max_steps: _builtins.int | None = ...,
+        skills: _abc.Iterable[_builtins.str] | None = ...,
+        mcp_servers: _abc.Iterable[_builtins.str] | None = ...,
+        subagents: _abc.Iterable[_builtins.str] | None = ...,
+        middleware: _abc.Iterable[_definition_pb2.Middleware] | None = ...,
+        response_schema_json: _builtins.str = ...,
+        interrupt_rules: _abc.Iterable[_definition_pb2.InterruptRule] | None = ...,
+        sandbox_profile: _builtins.str = ...,
+        max_model_calls: _builtins.int | None = ...,
+        max_tool_calls: _builtins.int | None = ...,
+        defaults: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "max_steps", b"max_steps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_model_calls", b"_max_model_calls", "_max_steps", b"_max_steps", "_max_tool_calls", b"_max_tool_calls", "max_model_calls", b"max_model_calls", "max_steps", b"max_steps", "max_tool_calls", b"max_tool_calls"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "description", b"description", "max_steps", b"max_steps", "model", b"model", "provider", b"provider", "system_prompt", b"system_prompt", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_model_calls", b"_max_model_calls", "_max_steps", b"_max_steps", "_max_tool_calls", b"_max_tool_calls", "defaults", b"defaults", "description", b"description", "interrupt_rules", b"interrupt_rules", "max_model_calls", b"max_model_calls", "max_steps", b"max_steps", "max_tool_calls", b"max_tool_calls", "mcp_servers", b"mcp_servers", "middleware", b"middleware", "model", b"model", "provider", b"provider", "response_schema_json", b"response_schema_json", "sandbox_profile", b"sandbox_profile", "skills", b"skills", "subagents", b"subagents", "system_prompt", b"system_prompt", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_model_calls: _TypeAlias = _typing.Literal["max_model_calls"]  # noqa: Y015
+    _WhichOneofArgType__max_model_calls: _TypeAlias = _typing.Literal["_max_model_calls", b"_max_model_calls"]  # noqa: Y015
     _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
     _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015
+    _WhichOneofReturnType__max_tool_calls: _TypeAlias = _typing.Literal["max_tool_calls"]  # noqa: Y015
+    _WhichOneofArgType__max_tool_calls: _TypeAlias = _typing.Literal["_max_tool_calls", b"_max_tool_calls"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_model_calls) -> _WhichOneofReturnType__max_model_calls | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_steps) -> _WhichOneofReturnType__max_steps | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tool_calls) -> _WhichOneofReturnType__max_tool_calls | None: ...
 
 Global___Agent: _TypeAlias = Agent  # noqa: Y015
 
@@ -243,6 +362,12 @@ class Definition(_message.Message):
     PROVIDER_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
+    SKILL_FIELD_NUMBER: _builtins.int
+    MCP_SERVER_FIELD_NUMBER: _builtins.int
+    SANDBOX_PROFILE_FIELD_NUMBER: _builtins.int
+    DEFAULTS_FIELD_NUMBER: _builtins.int
+    CUSTOM_FIELD_NUMBER: _builtins.int
+    CUSTOM_SCHEMA_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def provider(self) -> Global___Provider:
         """A provider."""
@@ -255,18 +380,48 @@ class Definition(_message.Message):
     def agent(self) -> Global___Agent:
         """An agent."""
 
+    @_builtins.property
+    def skill(self) -> _definition_pb2.Skill:
+        """A skill."""
+
+    @_builtins.property
+    def mcp_server(self) -> _definition_pb2.McpServer:
+        """An MCP server."""
+
+    @_builtins.property
+    def sandbox_profile(self) -> _definition_pb2.SandboxProfile:
+        """A sandbox profile."""
+
+    @_builtins.property
+    def defaults(self) -> _definition_pb2.Defaults:
+        """Defaults."""
+
+    @_builtins.property
+    def custom(self) -> _definition_pb2.Custom:
+        """A document."""
+
+    @_builtins.property
+    def custom_schema(self) -> _definition_pb2.CustomSchema:
+        """The schema of documents."""
+
     def __init__(
         self,
         *,
         provider: Global___Provider | None = ...,
         tool: Global___Tool | None = ...,
         agent: Global___Agent | None = ...,
+        skill: _definition_pb2.Skill | None = ...,
+        mcp_server: _definition_pb2.McpServer | None = ...,
+        sandbox_profile: _definition_pb2.SandboxProfile | None = ...,
+        defaults: _definition_pb2.Defaults | None = ...,
+        custom: _definition_pb2.Custom | None = ...,
+        custom_schema: _definition_pb2.CustomSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "definition", b"definition", "provider", b"provider", "tool", b"tool"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "custom", b"custom", "custom_schema", b"custom_schema", "defaults", b"defaults", "definition", b"definition", "mcp_server", b"mcp_server", "provider", b"provider", "sandbox_profile", b"sandbox_profile", "skill", b"skill", "tool", b"tool"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "definition", b"definition", "provider", b"provider", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "custom", b"custom", "custom_schema", b"custom_schema", "defaults", b"defaults", "definition", b"definition", "mcp_server", b"mcp_server", "provider", b"provider", "sandbox_profile", b"sandbox_profile", "skill", b"skill", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_definition: _TypeAlias = _typing.Literal["provider", "tool", "agent"]  # noqa: Y015
+    _WhichOneofReturnType_definition: _TypeAlias = _typing.Literal["provider", "tool", "agent", "skill", "mcp_server", "sandbox_profile", "defaults", "custom", "custom_schema"]  # noqa: Y015
     _WhichOneofArgType_definition: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_definition) -> _WhichOneofReturnType_definition | None: ...
 

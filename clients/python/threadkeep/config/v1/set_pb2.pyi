@@ -64,9 +64,10 @@ class SetFile(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """The path inside the directory, with forward slashes, without `..`: `agents/NAME.md` (YAML front matter, the body is the
-    system prompt), `agents/NAME.yaml`, `tools/NAME.yaml`, `providers/NAME.yaml`. A file holds the fields of its message
-    under their names; a duration is a number of seconds; a field such as `options_json` may be written as YAML under
-    `options`.
+    system prompt), `skills/NAME/SKILL.md` (front matter, instructions) with other files beside it, or NAME.yaml in
+    `agents`, `tools`, `providers`, `skills`, `mcp_servers`, `sandbox_profiles`, `defaults`, `custom` or `custom_schemas`.
+    A file holds the fields of its message under their names; a duration is a number of seconds; a field such as
+    `options_json` may be written as YAML under `options`. `hidden: true` alone hides what the scope would inherit.
     """
     content: _builtins.bytes
     """The file's bytes."""

@@ -25,13 +25,19 @@ _sym_db = _symbol_database.Default()
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/runtime/v1/checkpoint.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\"\x85\x01\n\x0c\x43hannelValue\x12!\n\x07\x63hannel\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07\x63hannel\x12!\n\x07version\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07version\x12\x1b\n\x04type\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x04type\x12\x12\n\x04\x64\x61ta\x18\x04 \x01(\x0cR\x04\x64\x61ta\"\xfb\x02\n\rCheckpointPut\x12,\n\rcheckpoint_ns\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12-\n\rcheckpoint_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0c\x63heckpointId\x12=\n\x14parent_checkpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x12parentCheckpointId\x88\x01\x01\x12\x31\n\x0f\x63heckpoint_json\x18\x04 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x08\x03\x10\x01R\x0e\x63heckpointJson\x12-\n\rmetadata_json\x18\x05 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x08\x03\x10\x01R\x0cmetadataJson\x12S\n\x0e\x63hannel_values\x18\x06 \x03(\x0b\x32#.threadkeep.runtime.v1.ChannelValueB\x07\xb2\x9f\x19\x03\x18\x90NR\rchannelValuesB\x17\n\x15_parent_checkpoint_id\"\xc0\x01\n\x0cPendingWrite\x12 \n\x07task_id\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x06taskId\x12\x14\n\x05index\x18\x02 \x01(\x05R\x05index\x12!\n\x07\x63hannel\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07\x63hannel\x12\x1b\n\x04type\x18\x04 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x04type\x12\x12\n\x04\x64\x61ta\x18\x05 \x01(\x0cR\x04\x64\x61ta\x12$\n\ttask_path\x18\x06 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x08taskPath\"\xb7\x01\n\x10\x43heckpointWrites\x12,\n\rcheckpoint_ns\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12-\n\rcheckpoint_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0c\x63heckpointId\x12\x46\n\x06writes\x18\x03 \x03(\x0b\x32#.threadkeep.runtime.v1.PendingWriteB\t\xb2\x9f\x19\x05\x10\x01\x18\x90NR\x06writes\"\x91\x01\n\x0c\x43heckpointOp\x12\x38\n\x03put\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointPutH\x00R\x03put\x12\x41\n\x06writes\x18\x02 \x01(\x0b\x32\'.threadkeep.runtime.v1.CheckpointWritesH\x00R\x06writesB\x04\n\x02op\"\xd9\x03\n\x0f\x43heckpointTuple\x12\x1d\n\nsession_id\x18\x01 \x01(\tR\tsessionId\x12#\n\rcheckpoint_ns\x18\x02 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x35\n\x14parent_checkpoint_id\x18\x04 \x01(\tH\x00R\x12parentCheckpointId\x88\x01\x01\x12\'\n\x0f\x63heckpoint_json\x18\x05 \x01(\x0cR\x0e\x63heckpointJson\x12#\n\rmetadata_json\x18\x06 \x01(\x0cR\x0cmetadataJson\x12J\n\x0e\x63hannel_values\x18\x07 \x03(\x0b\x32#.threadkeep.runtime.v1.ChannelValueR\rchannelValues\x12J\n\x0epending_writes\x18\x08 \x03(\x0b\x32#.threadkeep.runtime.v1.PendingWriteR\rpendingWrites\x12\'\n\x0f\x63ommit_sequence\x18\t \x01(\x03R\x0e\x63ommitSequenceB\x17\n\x15_parent_checkpoint_idb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/runtime/v1/checkpoint.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\"y\n\x0bStagedValue\x12%\n\tstaged_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08stagedId\x12\'\n\x0b\x63hunk_count\x18\x02 \x01(\x05\x42\x06\xb2\x9f\x19\x02 \x01R\nchunkCount\x12\x1a\n\x04size\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x04size\"\xe6\x01\n\x0c\x43hannelValue\x12!\n\x07\x63hannel\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07\x63hannel\x12!\n\x07version\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07version\x12\x1b\n\x04type\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x04type\x12\x12\n\x04\x64\x61ta\x18\x04 \x01(\x0cR\x04\x64\x61ta\x12:\n\x06staged\x18\x05 \x01(\x0b\x32\".threadkeep.runtime.v1.StagedValueR\x06staged\x12#\n\rdeferred_size\x18\x06 \x01(\x03R\x0c\x64\x65\x66\x65rredSize\"\xfb\x02\n\rCheckpointPut\x12,\n\rcheckpoint_ns\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12-\n\rcheckpoint_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0c\x63heckpointId\x12=\n\x14parent_checkpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x12parentCheckpointId\x88\x01\x01\x12\x31\n\x0f\x63heckpoint_json\x18\x04 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x08\x03\x10\x01R\x0e\x63heckpointJson\x12-\n\rmetadata_json\x18\x05 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x08\x03\x10\x01R\x0cmetadataJson\x12S\n\x0e\x63hannel_values\x18\x06 \x03(\x0b\x32#.threadkeep.runtime.v1.ChannelValueB\x07\xb2\x9f\x19\x03\x18\x90NR\rchannelValuesB\x17\n\x15_parent_checkpoint_id\"\xa1\x02\n\x0cPendingWrite\x12 \n\x07task_id\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x06taskId\x12\x14\n\x05index\x18\x02 \x01(\x05R\x05index\x12!\n\x07\x63hannel\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07\x63hannel\x12\x1b\n\x04type\x18\x04 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x04type\x12\x12\n\x04\x64\x61ta\x18\x05 \x01(\x0cR\x04\x64\x61ta\x12$\n\ttask_path\x18\x06 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x08taskPath\x12:\n\x06staged\x18\x07 \x01(\x0b\x32\".threadkeep.runtime.v1.StagedValueR\x06staged\x12#\n\rdeferred_size\x18\x08 \x01(\x03R\x0c\x64\x65\x66\x65rredSize\"\xb7\x01\n\x10\x43heckpointWrites\x12,\n\rcheckpoint_ns\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12-\n\rcheckpoint_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0c\x63heckpointId\x12\x46\n\x06writes\x18\x03 \x03(\x0b\x32#.threadkeep.runtime.v1.PendingWriteB\t\xb2\x9f\x19\x05\x10\x01\x18\x90NR\x06writes\"\x91\x01\n\x0c\x43heckpointOp\x12\x38\n\x03put\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointPutH\x00R\x03put\x12\x41\n\x06writes\x18\x02 \x01(\x0b\x32\'.threadkeep.runtime.v1.CheckpointWritesH\x00R\x06writesB\x04\n\x02op\"\xd9\x03\n\x0f\x43heckpointTuple\x12\x1d\n\nsession_id\x18\x01 \x01(\tR\tsessionId\x12#\n\rcheckpoint_ns\x18\x02 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x35\n\x14parent_checkpoint_id\x18\x04 \x01(\tH\x00R\x12parentCheckpointId\x88\x01\x01\x12\'\n\x0f\x63heckpoint_json\x18\x05 \x01(\x0cR\x0e\x63heckpointJson\x12#\n\rmetadata_json\x18\x06 \x01(\x0cR\x0cmetadataJson\x12J\n\x0e\x63hannel_values\x18\x07 \x03(\x0b\x32#.threadkeep.runtime.v1.ChannelValueR\rchannelValues\x12J\n\x0epending_writes\x18\x08 \x03(\x0b\x32#.threadkeep.runtime.v1.PendingWriteR\rpendingWrites\x12\'\n\x0f\x63ommit_sequence\x18\t \x01(\x03R\x0e\x63ommitSequenceB\x17\n\x15_parent_checkpoint_idb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'threadkeep.runtime.v1.checkpoint_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_STAGEDVALUE'].fields_by_name['staged_id']._loaded_options = None
+  _globals['_STAGEDVALUE'].fields_by_name['staged_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_STAGEDVALUE'].fields_by_name['chunk_count']._loaded_options = None
+  _globals['_STAGEDVALUE'].fields_by_name['chunk_count']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_STAGEDVALUE'].fields_by_name['size']._loaded_options = None
+  _globals['_STAGEDVALUE'].fields_by_name['size']._serialized_options = b'\262\237\031\002 \001'
   _globals['_CHANNELVALUE'].fields_by_name['channel']._loaded_options = None
   _globals['_CHANNELVALUE'].fields_by_name['channel']._serialized_options = b'\262\237\031\003\030\200 '
   _globals['_CHANNELVALUE'].fields_by_name['version']._loaded_options = None
@@ -64,16 +70,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKPOINTWRITES'].fields_by_name['checkpoint_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_CHECKPOINTWRITES'].fields_by_name['writes']._loaded_options = None
   _globals['_CHECKPOINTWRITES'].fields_by_name['writes']._serialized_options = b'\262\237\031\005\020\001\030\220N'
-  _globals['_CHANNELVALUE']._serialized_start=102
-  _globals['_CHANNELVALUE']._serialized_end=235
-  _globals['_CHECKPOINTPUT']._serialized_start=238
-  _globals['_CHECKPOINTPUT']._serialized_end=617
-  _globals['_PENDINGWRITE']._serialized_start=620
-  _globals['_PENDINGWRITE']._serialized_end=812
-  _globals['_CHECKPOINTWRITES']._serialized_start=815
-  _globals['_CHECKPOINTWRITES']._serialized_end=998
-  _globals['_CHECKPOINTOP']._serialized_start=1001
-  _globals['_CHECKPOINTOP']._serialized_end=1146
-  _globals['_CHECKPOINTTUPLE']._serialized_start=1149
-  _globals['_CHECKPOINTTUPLE']._serialized_end=1622
+  _globals['_STAGEDVALUE']._serialized_start=101
+  _globals['_STAGEDVALUE']._serialized_end=222
+  _globals['_CHANNELVALUE']._serialized_start=225
+  _globals['_CHANNELVALUE']._serialized_end=455
+  _globals['_CHECKPOINTPUT']._serialized_start=458
+  _globals['_CHECKPOINTPUT']._serialized_end=837
+  _globals['_PENDINGWRITE']._serialized_start=840
+  _globals['_PENDINGWRITE']._serialized_end=1129
+  _globals['_CHECKPOINTWRITES']._serialized_start=1132
+  _globals['_CHECKPOINTWRITES']._serialized_end=1315
+  _globals['_CHECKPOINTOP']._serialized_start=1318
+  _globals['_CHECKPOINTOP']._serialized_end=1463
+  _globals['_CHECKPOINTTUPLE']._serialized_start=1466
+  _globals['_CHECKPOINTTUPLE']._serialized_end=1939
 # @@protoc_insertion_point(module_scope)

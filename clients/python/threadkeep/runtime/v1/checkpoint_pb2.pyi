@@ -19,6 +19,38 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class StagedValue(_message.Message):
+    """A value that was staged in chunks (CheckpointService.StageChunk), because it does not fit into one message with the rest.
+    The commit that names it puts it together, and uses the staged chunks up.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGED_ID_FIELD_NUMBER: _builtins.int
+    CHUNK_COUNT_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    staged_id: _builtins.str
+    """The id that the chunks were staged under, in the caller's scope."""
+    chunk_count: _builtins.int
+    """How many chunks there are: those of index 0 up to it."""
+    size: _builtins.int
+    """Bytes of all chunks together. At most `max_checkpoint_value_bytes` (LIMIT_EXCEEDED)."""
+    def __init__(
+        self,
+        *,
+        staged_id: _builtins.str = ...,
+        chunk_count: _builtins.int = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "size", b"size", "staged_id", b"staged_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StagedValue: _TypeAlias = StagedValue  # noqa: Y015
+
+@_typing.final
 class ChannelValue(_message.Message):
     """One channel's value, as LangGraph's serialiser dumped it."""
 
@@ -28,6 +60,8 @@ class ChannelValue(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    STAGED_FIELD_NUMBER: _builtins.int
+    DEFERRED_SIZE_FIELD_NUMBER: _builtins.int
     channel: _builtins.str
     """The channel's name."""
     version: _builtins.str
@@ -35,7 +69,15 @@ class ChannelValue(_message.Message):
     type: _builtins.str
     """The serialiser's type tag, such as `msgpack`, `json`, `bytes`, `empty` or `msgpack+aes`."""
     data: _builtins.bytes
-    """The dumped value."""
+    """The dumped value. Empty where `staged` or `deferred_size` stands for it."""
+    deferred_size: _builtins.int
+    """In a reply: the value's size in bytes when it was left out, because it is large; CheckpointService.ReadValue gives it. 0:
+    `data` is the value. Ignored in a put.
+    """
+    @_builtins.property
+    def staged(self) -> Global___StagedValue:
+        """In a put: the staged value that is meant. Absent: `data` is the value. Replies never have it."""
+
     def __init__(
         self,
         *,
@@ -43,10 +85,12 @@ class ChannelValue(_message.Message):
         version: _builtins.str = ...,
         type: _builtins.str = ...,
         data: _builtins.bytes = ...,
+        staged: Global___StagedValue | None = ...,
+        deferred_size: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["staged", b"staged"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "data", b"data", "type", b"type", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "data", b"data", "deferred_size", b"deferred_size", "staged", b"staged", "type", b"type", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -114,6 +158,8 @@ class PendingWrite(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     TASK_PATH_FIELD_NUMBER: _builtins.int
+    STAGED_FIELD_NUMBER: _builtins.int
+    DEFERRED_SIZE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task's id (LangGraph's, not threadkeep's)."""
     index: _builtins.int
@@ -123,9 +169,17 @@ class PendingWrite(_message.Message):
     type: _builtins.str
     """The serialiser's type tag."""
     data: _builtins.bytes
-    """The dumped value."""
+    """The dumped value. Empty where `staged` or `deferred_size` stands for it."""
     task_path: _builtins.str
     """The task's path, for ordering. May be empty."""
+    deferred_size: _builtins.int
+    """In a reply: the value's size in bytes when it was left out, because it is large; CheckpointService.ReadValue gives it. 0:
+    `data` is the value. Ignored when it is stored.
+    """
+    @_builtins.property
+    def staged(self) -> Global___StagedValue:
+        """When it is stored: the staged value that is meant. Absent: `data` is the value. Replies never have it."""
+
     def __init__(
         self,
         *,
@@ -135,10 +189,12 @@ class PendingWrite(_message.Message):
         type: _builtins.str = ...,
         data: _builtins.bytes = ...,
         task_path: _builtins.str = ...,
+        staged: Global___StagedValue | None = ...,
+        deferred_size: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["staged", b"staged"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "data", b"data", "index", b"index", "task_id", b"task_id", "task_path", b"task_path", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "data", b"data", "deferred_size", b"deferred_size", "index", b"index", "staged", b"staged", "task_id", b"task_id", "task_path", b"task_path", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.runtime.v1 import checkpoint_pb2 as threadkeep_dot_runtime_dot_v1_dot_checkpoint__pb2
 from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_dot_commit__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/runtime/v1/checkpoint_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a&threadkeep/runtime/v1/checkpoint.proto\x1a\"threadkeep/runtime/v1/commit.proto\"\xeb\x01\n\x14PutCheckpointRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x12>\n\x03put\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointPutB\x06\xb2\x9f\x19\x02\x10\x01R\x03putB\x08\n\x06_lease\"W\n\x15PutCheckpointResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xf0\x01\n\x10PutWritesRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x12G\n\x06writes\x18\x04 \x01(\x0b\x32\'.threadkeep.runtime.v1.CheckpointWritesB\x06\xb2\x9f\x19\x02\x10\x01R\x06writesB\x08\n\x06_lease\"S\n\x11PutWritesResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xb1\x01\n\x14GetCheckpointRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12,\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12\x30\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x0c\x63heckpointId\x88\x01\x01\x42\x10\n\x0e_checkpoint_id\"\x8f\x01\n\x15GetCheckpointResponse\x12\x46\n\ncheckpoint\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.CheckpointTupleR\ncheckpoint\x12.\n\x13\x63heckpoint_id_floor\x18\x02 \x01(\tR\x11\x63heckpointIdFloor\"\xb1\x03\n\x16ListCheckpointsRequest\x12*\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\x31\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 H\x01R\x0c\x63heckpointNs\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\x0c\x63heckpointId\x88\x01\x01\x12=\n\x14\x62\x65\x66ore_checkpoint_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x12\x62\x65\x66oreCheckpointId\x88\x01\x01\x12=\n\x14metadata_filter_json\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03H\x04R\x12metadataFilterJson\x88\x01\x01\x12\x19\n\x05limit\x18\x06 \x01(\x05H\x05R\x05limit\x88\x01\x01\x42\r\n\x0b_session_idB\x10\n\x0e_checkpoint_nsB\x10\n\x0e_checkpoint_idB\x17\n\x15_before_checkpoint_idB\x17\n\x15_metadata_filter_jsonB\x08\n\x06_limit\"c\n\x17ListCheckpointsResponse\x12H\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32&.threadkeep.runtime.v1.CheckpointTupleR\x0b\x63heckpoints\"\xaa\x01\n\x13\x44\x65leteThreadRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x42\x08\n\x06_lease\"V\n\x14\x44\x65leteThreadResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"e\n\x14\x44\x65leteForRunsRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12$\n\x07run_ids\x18\x02 \x03(\tB\x0b\xb2\x9f\x19\x07\x08\x01\x10\x01\x18\xe8\x07R\x06runIds\"\x17\n\x15\x44\x65leteForRunsResponse\"\xeb\x01\n\x11\x43opyThreadRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x34\n\x11source_session_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0fsourceSessionId\x12\x34\n\x11target_session_id\x18\x03 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0ftargetSessionId\x12\x37\n\x05lease\x18\x04 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x42\x08\n\x06_lease\"T\n\x12\x43opyThreadResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xf3\x01\n\x12PruneThreadRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12H\n\x08strategy\x18\x03 \x01(\x0e\x32$.threadkeep.runtime.v1.PruneStrategyB\x06\xb2\x9f\x19\x02\x10\x01R\x08strategy\x12\x37\n\x05lease\x18\x04 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x42\x08\n\x06_lease\"U\n\x13PruneThreadResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt*j\n\rPruneStrategy\x12\x1e\n\x1aPRUNE_STRATEGY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPRUNE_STRATEGY_KEEP_LATEST\x10\x01\x12\x19\n\x15PRUNE_STRATEGY_DELETE\x10\x02\x32\xa9\x07\n\x11\x43heckpointService\x12t\n\rPutCheckpoint\x12+.threadkeep.runtime.v1.PutCheckpointRequest\x1a,.threadkeep.runtime.v1.PutCheckpointResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12h\n\tPutWrites\x12\'.threadkeep.runtime.v1.PutWritesRequest\x1a(.threadkeep.runtime.v1.PutWritesResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rGetCheckpoint\x12+.threadkeep.runtime.v1.GetCheckpointRequest\x1a,.threadkeep.runtime.v1.GetCheckpointResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12z\n\x0fListCheckpoints\x12-.threadkeep.runtime.v1.ListCheckpointsRequest\x1a..threadkeep.runtime.v1.ListCheckpointsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12q\n\x0c\x44\x65leteThread\x12*.threadkeep.runtime.v1.DeleteThreadRequest\x1a+.threadkeep.runtime.v1.DeleteThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12t\n\rDeleteForRuns\x12+.threadkeep.runtime.v1.DeleteForRunsRequest\x1a,.threadkeep.runtime.v1.DeleteForRunsResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12k\n\nCopyThread\x12(.threadkeep.runtime.v1.CopyThreadRequest\x1a).threadkeep.runtime.v1.CopyThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12n\n\x0bPruneThread\x12).threadkeep.runtime.v1.PruneThreadRequest\x1a*.threadkeep.runtime.v1.PruneThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/runtime/v1/checkpoint_service.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a&threadkeep/runtime/v1/checkpoint.proto\x1a\"threadkeep/runtime/v1/commit.proto\"\xeb\x01\n\x14PutCheckpointRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x12>\n\x03put\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointPutB\x06\xb2\x9f\x19\x02\x10\x01R\x03putB\x08\n\x06_lease\"W\n\x15PutCheckpointResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xf0\x01\n\x10PutWritesRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x12G\n\x06writes\x18\x04 \x01(\x0b\x32\'.threadkeep.runtime.v1.CheckpointWritesB\x06\xb2\x9f\x19\x02\x10\x01R\x06writesB\x08\n\x06_lease\"S\n\x11PutWritesResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xb1\x01\n\x14GetCheckpointRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12,\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12\x30\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x0c\x63heckpointId\x88\x01\x01\x42\x10\n\x0e_checkpoint_id\"\x8f\x01\n\x15GetCheckpointResponse\x12\x46\n\ncheckpoint\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.CheckpointTupleR\ncheckpoint\x12.\n\x13\x63heckpoint_id_floor\x18\x02 \x01(\tR\x11\x63heckpointIdFloor\"\xb1\x03\n\x16ListCheckpointsRequest\x12*\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\x31\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 H\x01R\x0c\x63heckpointNs\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\x0c\x63heckpointId\x88\x01\x01\x12=\n\x14\x62\x65\x66ore_checkpoint_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x12\x62\x65\x66oreCheckpointId\x88\x01\x01\x12=\n\x14metadata_filter_json\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03H\x04R\x12metadataFilterJson\x88\x01\x01\x12\x19\n\x05limit\x18\x06 \x01(\x05H\x05R\x05limit\x88\x01\x01\x42\r\n\x0b_session_idB\x10\n\x0e_checkpoint_nsB\x10\n\x0e_checkpoint_idB\x17\n\x15_before_checkpoint_idB\x17\n\x15_metadata_filter_jsonB\x08\n\x06_limit\"c\n\x17ListCheckpointsResponse\x12H\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32&.threadkeep.runtime.v1.CheckpointTupleR\x0b\x63heckpoints\"\x9d\x01\n\x11StageChunkRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12%\n\tstaged_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08stagedId\x12\x1c\n\x05index\x18\x03 \x01(\x05\x42\x06\xb2\x9f\x19\x02 \x01R\x05index\x12\x1a\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x42\x06\xb2\x9f\x19\x02\x10\x01R\x04\x64\x61ta\"Q\n\x12StageChunkResponse\x12;\n\x0b\x65xpire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime\"X\n\x10\x43hannelValueName\x12!\n\x07\x63hannel\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07\x63hannel\x12!\n\x07version\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x07version\"J\n\x10PendingWriteName\x12 \n\x07task_id\x18\x01 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x06taskId\x12\x14\n\x05index\x18\x02 \x01(\x05R\x05index\"\xa7\x02\n\x10ReadValueRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12,\n\rcheckpoint_ns\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x0c\x63heckpointNs\x12-\n\rcheckpoint_id\x18\x03 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0c\x63heckpointId\x12\x43\n\x07\x63hannel\x18\x04 \x01(\x0b\x32\'.threadkeep.runtime.v1.ChannelValueNameH\x00R\x07\x63hannel\x12?\n\x05write\x18\x05 \x01(\x0b\x32\'.threadkeep.runtime.v1.PendingWriteNameH\x00R\x05writeB\x07\n\x05value\"\'\n\x11ReadValueResponse\x12\x12\n\x04\x64\x61ta\x18\x01 \x01(\x0cR\x04\x64\x61ta\"\xaa\x01\n\x13\x44\x65leteThreadRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x03 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x42\x08\n\x06_lease\"V\n\x14\x44\x65leteThreadResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"e\n\x14\x44\x65leteForRunsRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12$\n\x07run_ids\x18\x02 \x03(\tB\x0b\xb2\x9f\x19\x07\x08\x01\x10\x01\x18\xe8\x07R\x06runIds\"\x17\n\x15\x44\x65leteForRunsResponse\"\xeb\x01\n\x11\x43opyThreadRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x34\n\x11source_session_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0fsourceSessionId\x12\x34\n\x11target_session_id\x18\x03 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x0ftargetSessionId\x12\x37\n\x05lease\x18\x04 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x42\x08\n\x06_lease\"T\n\x12\x43opyThreadResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xf3\x01\n\x12PruneThreadRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12H\n\x08strategy\x18\x03 \x01(\x0e\x32$.threadkeep.runtime.v1.PruneStrategyB\x06\xb2\x9f\x19\x02\x10\x01R\x08strategy\x12\x37\n\x05lease\x18\x04 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x00R\x05lease\x88\x01\x01\x42\x08\n\x06_lease\"U\n\x13PruneThreadResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt*j\n\rPruneStrategy\x12\x1e\n\x1aPRUNE_STRATEGY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPRUNE_STRATEGY_KEEP_LATEST\x10\x01\x12\x19\n\x15PRUNE_STRATEGY_DELETE\x10\x02\x32\x80\t\n\x11\x43heckpointService\x12t\n\rPutCheckpoint\x12+.threadkeep.runtime.v1.PutCheckpointRequest\x1a,.threadkeep.runtime.v1.PutCheckpointResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12h\n\tPutWrites\x12\'.threadkeep.runtime.v1.PutWritesRequest\x1a(.threadkeep.runtime.v1.PutWritesResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rGetCheckpoint\x12+.threadkeep.runtime.v1.GetCheckpointRequest\x1a,.threadkeep.runtime.v1.GetCheckpointResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12z\n\x0fListCheckpoints\x12-.threadkeep.runtime.v1.ListCheckpointsRequest\x1a..threadkeep.runtime.v1.ListCheckpointsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12k\n\nStageChunk\x12(.threadkeep.runtime.v1.StageChunkRequest\x1a).threadkeep.runtime.v1.StageChunkResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12h\n\tReadValue\x12\'.threadkeep.runtime.v1.ReadValueRequest\x1a(.threadkeep.runtime.v1.ReadValueResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12q\n\x0c\x44\x65leteThread\x12*.threadkeep.runtime.v1.DeleteThreadRequest\x1a+.threadkeep.runtime.v1.DeleteThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12t\n\rDeleteForRuns\x12+.threadkeep.runtime.v1.DeleteForRunsRequest\x1a,.threadkeep.runtime.v1.DeleteForRunsResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12k\n\nCopyThread\x12(.threadkeep.runtime.v1.CopyThreadRequest\x1a).threadkeep.runtime.v1.CopyThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12n\n\x0bPruneThread\x12).threadkeep.runtime.v1.PruneThreadRequest\x1a*.threadkeep.runtime.v1.PruneThreadResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -62,6 +63,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTCHECKPOINTSREQUEST'].fields_by_name['before_checkpoint_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_LISTCHECKPOINTSREQUEST'].fields_by_name['metadata_filter_json']._loaded_options = None
   _globals['_LISTCHECKPOINTSREQUEST'].fields_by_name['metadata_filter_json']._serialized_options = b'\262\237\031\002\010\003'
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['staged_id']._loaded_options = None
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['staged_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['index']._loaded_options = None
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['index']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['data']._loaded_options = None
+  _globals['_STAGECHUNKREQUEST'].fields_by_name['data']._serialized_options = b'\262\237\031\002\020\001'
+  _globals['_CHANNELVALUENAME'].fields_by_name['channel']._loaded_options = None
+  _globals['_CHANNELVALUENAME'].fields_by_name['channel']._serialized_options = b'\262\237\031\003\030\200 '
+  _globals['_CHANNELVALUENAME'].fields_by_name['version']._loaded_options = None
+  _globals['_CHANNELVALUENAME'].fields_by_name['version']._serialized_options = b'\262\237\031\003\030\200 '
+  _globals['_PENDINGWRITENAME'].fields_by_name['task_id']._loaded_options = None
+  _globals['_PENDINGWRITENAME'].fields_by_name['task_id']._serialized_options = b'\262\237\031\003\030\200 '
+  _globals['_READVALUEREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_READVALUEREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_READVALUEREQUEST'].fields_by_name['checkpoint_ns']._loaded_options = None
+  _globals['_READVALUEREQUEST'].fields_by_name['checkpoint_ns']._serialized_options = b'\262\237\031\003\030\200 '
+  _globals['_READVALUEREQUEST'].fields_by_name['checkpoint_id']._loaded_options = None
+  _globals['_READVALUEREQUEST'].fields_by_name['checkpoint_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_DELETETHREADREQUEST'].fields_by_name['request_id']._loaded_options = None
   _globals['_DELETETHREADREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_DELETETHREADREQUEST'].fields_by_name['session_id']._loaded_options = None
@@ -90,6 +111,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKPOINTSERVICE'].methods_by_name['GetCheckpoint']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_CHECKPOINTSERVICE'].methods_by_name['ListCheckpoints']._loaded_options = None
   _globals['_CHECKPOINTSERVICE'].methods_by_name['ListCheckpoints']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_CHECKPOINTSERVICE'].methods_by_name['StageChunk']._loaded_options = None
+  _globals['_CHECKPOINTSERVICE'].methods_by_name['StageChunk']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_CHECKPOINTSERVICE'].methods_by_name['ReadValue']._loaded_options = None
+  _globals['_CHECKPOINTSERVICE'].methods_by_name['ReadValue']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_CHECKPOINTSERVICE'].methods_by_name['DeleteThread']._loaded_options = None
   _globals['_CHECKPOINTSERVICE'].methods_by_name['DeleteThread']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_CHECKPOINTSERVICE'].methods_by_name['DeleteForRuns']._loaded_options = None
@@ -98,40 +123,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKPOINTSERVICE'].methods_by_name['CopyThread']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_CHECKPOINTSERVICE'].methods_by_name['PruneThread']._loaded_options = None
   _globals['_CHECKPOINTSERVICE'].methods_by_name['PruneThread']._serialized_options = b'\252\237\031\004\010\002\020\001'
-  _globals['_PRUNESTRATEGY']._serialized_start=2749
-  _globals['_PRUNESTRATEGY']._serialized_end=2855
-  _globals['_PUTCHECKPOINTREQUEST']._serialized_start=186
-  _globals['_PUTCHECKPOINTREQUEST']._serialized_end=421
-  _globals['_PUTCHECKPOINTRESPONSE']._serialized_start=423
-  _globals['_PUTCHECKPOINTRESPONSE']._serialized_end=510
-  _globals['_PUTWRITESREQUEST']._serialized_start=513
-  _globals['_PUTWRITESREQUEST']._serialized_end=753
-  _globals['_PUTWRITESRESPONSE']._serialized_start=755
-  _globals['_PUTWRITESRESPONSE']._serialized_end=838
-  _globals['_GETCHECKPOINTREQUEST']._serialized_start=841
-  _globals['_GETCHECKPOINTREQUEST']._serialized_end=1018
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=1021
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=1164
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=1167
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=1600
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=1602
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=1701
-  _globals['_DELETETHREADREQUEST']._serialized_start=1704
-  _globals['_DELETETHREADREQUEST']._serialized_end=1874
-  _globals['_DELETETHREADRESPONSE']._serialized_start=1876
-  _globals['_DELETETHREADRESPONSE']._serialized_end=1962
-  _globals['_DELETEFORRUNSREQUEST']._serialized_start=1964
-  _globals['_DELETEFORRUNSREQUEST']._serialized_end=2065
-  _globals['_DELETEFORRUNSRESPONSE']._serialized_start=2067
-  _globals['_DELETEFORRUNSRESPONSE']._serialized_end=2090
-  _globals['_COPYTHREADREQUEST']._serialized_start=2093
-  _globals['_COPYTHREADREQUEST']._serialized_end=2328
-  _globals['_COPYTHREADRESPONSE']._serialized_start=2330
-  _globals['_COPYTHREADRESPONSE']._serialized_end=2414
-  _globals['_PRUNETHREADREQUEST']._serialized_start=2417
-  _globals['_PRUNETHREADREQUEST']._serialized_end=2660
-  _globals['_PRUNETHREADRESPONSE']._serialized_start=2662
-  _globals['_PRUNETHREADRESPONSE']._serialized_end=2747
-  _globals['_CHECKPOINTSERVICE']._serialized_start=2858
-  _globals['_CHECKPOINTSERVICE']._serialized_end=3795
+  _globals['_PRUNESTRATEGY']._serialized_start=3530
+  _globals['_PRUNESTRATEGY']._serialized_end=3636
+  _globals['_PUTCHECKPOINTREQUEST']._serialized_start=219
+  _globals['_PUTCHECKPOINTREQUEST']._serialized_end=454
+  _globals['_PUTCHECKPOINTRESPONSE']._serialized_start=456
+  _globals['_PUTCHECKPOINTRESPONSE']._serialized_end=543
+  _globals['_PUTWRITESREQUEST']._serialized_start=546
+  _globals['_PUTWRITESREQUEST']._serialized_end=786
+  _globals['_PUTWRITESRESPONSE']._serialized_start=788
+  _globals['_PUTWRITESRESPONSE']._serialized_end=871
+  _globals['_GETCHECKPOINTREQUEST']._serialized_start=874
+  _globals['_GETCHECKPOINTREQUEST']._serialized_end=1051
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=1054
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=1197
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=1200
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=1633
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=1635
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=1734
+  _globals['_STAGECHUNKREQUEST']._serialized_start=1737
+  _globals['_STAGECHUNKREQUEST']._serialized_end=1894
+  _globals['_STAGECHUNKRESPONSE']._serialized_start=1896
+  _globals['_STAGECHUNKRESPONSE']._serialized_end=1977
+  _globals['_CHANNELVALUENAME']._serialized_start=1979
+  _globals['_CHANNELVALUENAME']._serialized_end=2067
+  _globals['_PENDINGWRITENAME']._serialized_start=2069
+  _globals['_PENDINGWRITENAME']._serialized_end=2143
+  _globals['_READVALUEREQUEST']._serialized_start=2146
+  _globals['_READVALUEREQUEST']._serialized_end=2441
+  _globals['_READVALUERESPONSE']._serialized_start=2443
+  _globals['_READVALUERESPONSE']._serialized_end=2482
+  _globals['_DELETETHREADREQUEST']._serialized_start=2485
+  _globals['_DELETETHREADREQUEST']._serialized_end=2655
+  _globals['_DELETETHREADRESPONSE']._serialized_start=2657
+  _globals['_DELETETHREADRESPONSE']._serialized_end=2743
+  _globals['_DELETEFORRUNSREQUEST']._serialized_start=2745
+  _globals['_DELETEFORRUNSREQUEST']._serialized_end=2846
+  _globals['_DELETEFORRUNSRESPONSE']._serialized_start=2848
+  _globals['_DELETEFORRUNSRESPONSE']._serialized_end=2871
+  _globals['_COPYTHREADREQUEST']._serialized_start=2874
+  _globals['_COPYTHREADREQUEST']._serialized_end=3109
+  _globals['_COPYTHREADRESPONSE']._serialized_start=3111
+  _globals['_COPYTHREADRESPONSE']._serialized_end=3195
+  _globals['_PRUNETHREADREQUEST']._serialized_start=3198
+  _globals['_PRUNETHREADREQUEST']._serialized_end=3441
+  _globals['_PRUNETHREADRESPONSE']._serialized_start=3443
+  _globals['_PRUNETHREADRESPONSE']._serialized_end=3528
+  _globals['_CHECKPOINTSERVICE']._serialized_start=3639
+  _globals['_CHECKPOINTSERVICE']._serialized_end=4791
 # @@protoc_insertion_point(module_scope)

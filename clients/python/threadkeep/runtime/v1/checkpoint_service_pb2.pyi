@@ -6,6 +6,7 @@ Checkpoints for LangGraph savers that are not bound to a run, and reads for all.
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.runtime.v1 import checkpoint_pb2 as _checkpoint_pb2
@@ -221,7 +222,7 @@ class GetCheckpointResponse(_message.Message):
     """New checkpoint ids must sort above this (every namespace of the thread, deleted ones too). Empty: no floor."""
     @_builtins.property
     def checkpoint(self) -> _checkpoint_pb2.CheckpointTuple:
-        """The checkpoint. Absent: there is none."""
+        """The checkpoint, its large values left out. Absent: there is none."""
 
     def __init__(
         self,
@@ -311,7 +312,7 @@ class ListCheckpointsResponse(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[_checkpoint_pb2.CheckpointTuple]:
-        """Checkpoints, at least one."""
+        """Checkpoints, at least one; large values are left out."""
 
     def __init__(
         self,
@@ -325,6 +326,182 @@ class ListCheckpointsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListCheckpointsResponse: _TypeAlias = ListCheckpointsResponse  # noqa: Y015
+
+@_typing.final
+class StageChunkRequest(_message.Message):
+    """Stages a chunk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    STAGED_ID_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    staged_id: _builtins.str
+    """The staged value, an id of the caller's choice. Nobody else in the scope may use it."""
+    index: _builtins.int
+    """The chunk's place, from 0."""
+    data: _builtins.bytes
+    """The chunk."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        staged_id: _builtins.str = ...,
+        index: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "index", b"index", "request_id", b"request_id", "staged_id", b"staged_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageChunkRequest: _TypeAlias = StageChunkRequest  # noqa: Y015
+
+@_typing.final
+class StageChunkResponse(_message.Message):
+    """The chunk is staged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """Until then at least a commit may name the value."""
+
+    def __init__(
+        self,
+        *,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageChunkResponse: _TypeAlias = StageChunkResponse  # noqa: Y015
+
+@_typing.final
+class ChannelValueName(_message.Message):
+    """Which channel's value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    channel: _builtins.str
+    """The channel's name."""
+    version: _builtins.str
+    """The channel's version. Empty: the channel has none."""
+    def __init__(
+        self,
+        *,
+        channel: _builtins.str = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChannelValueName: _TypeAlias = ChannelValueName  # noqa: Y015
+
+@_typing.final
+class PendingWriteName(_message.Message):
+    """Which pending write's value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The task's id."""
+    index: _builtins.int
+    """The write's index."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PendingWriteName: _TypeAlias = PendingWriteName  # noqa: Y015
+
+@_typing.final
+class ReadValueRequest(_message.Message):
+    """Reads a value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_NS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    WRITE_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session (LangGraph's thread_id)."""
+    checkpoint_ns: _builtins.str
+    """The namespace. Empty: the root graph's."""
+    checkpoint_id: _builtins.str
+    """The checkpoint that the value was seen in."""
+    @_builtins.property
+    def channel(self) -> Global___ChannelValueName:
+        """A channel's."""
+
+    @_builtins.property
+    def write(self) -> Global___PendingWriteName:
+        """A pending write's."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        checkpoint_ns: _builtins.str = ...,
+        checkpoint_id: _builtins.str = ...,
+        channel: Global___ChannelValueName | None = ...,
+        write: Global___PendingWriteName | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "value", b"value", "write", b"write"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "checkpoint_id", b"checkpoint_id", "checkpoint_ns", b"checkpoint_ns", "session_id", b"session_id", "value", b"value", "write", b"write"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["channel", "write"]  # noqa: Y015
+    _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
+
+Global___ReadValueRequest: _TypeAlias = ReadValueRequest  # noqa: Y015
+
+@_typing.final
+class ReadValueResponse(_message.Message):
+    """A piece of the value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The next bytes."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadValueResponse: _TypeAlias = ReadValueResponse  # noqa: Y015
 
 @_typing.final
 class DeleteThreadRequest(_message.Message):

@@ -56,6 +56,16 @@ class CheckpointServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ListCheckpointsRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ListCheckpointsResponse.FromString,
                 _registered_method=True)
+        self.StageChunk = channel.unary_unary(
+                '/threadkeep.runtime.v1.CheckpointService/StageChunk',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.StageChunkRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.StageChunkResponse.FromString,
+                _registered_method=True)
+        self.ReadValue = channel.unary_stream(
+                '/threadkeep.runtime.v1.CheckpointService/ReadValue',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ReadValueRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ReadValueResponse.FromString,
+                _registered_method=True)
         self.DeleteThread = channel.unary_unary(
                 '/threadkeep.runtime.v1.CheckpointService/DeleteThread',
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.DeleteThreadRequest.SerializeToString,
@@ -108,6 +118,23 @@ class CheckpointServiceServicer:
 
     def ListCheckpoints(self, request, context):
         """Streams checkpoints, newest first (greatest id).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StageChunk(self, request, context):
+        """Stages a chunk of a value that is too large for one message; PutCheckpoint, PutWrites and ThreadService.Commit then name
+        the value. A chunk that was staged before is overwritten. What no commit has used up is deleted after a while
+        (`staged_value_ttl_seconds`, counted from the latest chunk). LIMIT_EXCEEDED (`max_checkpoint_value_bytes`;
+        `max_staged_bytes`, of the scope).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadValue(self, request, context):
+        """Streams a value that a reply left out (`deferred_size`). CHECKPOINT_VALUE_NOT_FOUND: it was deleted meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,6 +195,16 @@ def add_CheckpointServiceServicer_to_server(servicer, server):
                     servicer.ListCheckpoints,
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ListCheckpointsRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ListCheckpointsResponse.SerializeToString,
+            ),
+            'StageChunk': grpc.unary_unary_rpc_method_handler(
+                    servicer.StageChunk,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.StageChunkRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.StageChunkResponse.SerializeToString,
+            ),
+            'ReadValue': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadValue,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ReadValueRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ReadValueResponse.SerializeToString,
             ),
             'DeleteThread': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteThread,
@@ -300,6 +337,60 @@ class CheckpointService:
             '/threadkeep.runtime.v1.CheckpointService/ListCheckpoints',
             threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ListCheckpointsRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ListCheckpointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StageChunk(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.CheckpointService/StageChunk',
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.StageChunkRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.StageChunkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadValue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/threadkeep.runtime.v1.CheckpointService/ReadValue',
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ReadValueRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_checkpoint__service__pb2.ReadValueResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,14 @@ class CheckpointServiceStub:
     """
     ListCheckpoints: _grpc.UnaryStreamMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]
     """Streams checkpoints, newest first (greatest id)."""
+    StageChunk: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.StageChunkRequest, _checkpoint_service_pb2.StageChunkResponse]
+    """Stages a chunk of a value that is too large for one message; PutCheckpoint, PutWrites and ThreadService.Commit then name
+    the value. A chunk that was staged before is overwritten. What no commit has used up is deleted after a while
+    (`staged_value_ttl_seconds`, counted from the latest chunk). LIMIT_EXCEEDED (`max_checkpoint_value_bytes`;
+    `max_staged_bytes`, of the scope).
+    """
+    ReadValue: _grpc.UnaryStreamMultiCallable[_checkpoint_service_pb2.ReadValueRequest, _checkpoint_service_pb2.ReadValueResponse]
+    """Streams a value that a reply left out (`deferred_size`). CHECKPOINT_VALUE_NOT_FOUND: it was deleted meanwhile."""
     DeleteThread: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteThreadRequest, _checkpoint_service_pb2.DeleteThreadResponse]
     """Deletes a thread's checkpoints and writes, and leaves the session. A missing thread is no error. LEASE_REQUIRED, LEASE_LOST."""
     DeleteForRuns: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteForRunsRequest, _checkpoint_service_pb2.DeleteForRunsResponse]
@@ -83,6 +91,14 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     """
     ListCheckpoints: _aio.UnaryStreamMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
     """Streams checkpoints, newest first (greatest id)."""
+    StageChunk: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.StageChunkRequest, _checkpoint_service_pb2.StageChunkResponse]  # type: ignore[assignment]
+    """Stages a chunk of a value that is too large for one message; PutCheckpoint, PutWrites and ThreadService.Commit then name
+    the value. A chunk that was staged before is overwritten. What no commit has used up is deleted after a while
+    (`staged_value_ttl_seconds`, counted from the latest chunk). LIMIT_EXCEEDED (`max_checkpoint_value_bytes`;
+    `max_staged_bytes`, of the scope).
+    """
+    ReadValue: _aio.UnaryStreamMultiCallable[_checkpoint_service_pb2.ReadValueRequest, _checkpoint_service_pb2.ReadValueResponse]  # type: ignore[assignment]
+    """Streams a value that a reply left out (`deferred_size`). CHECKPOINT_VALUE_NOT_FOUND: it was deleted meanwhile."""
     DeleteThread: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteThreadRequest, _checkpoint_service_pb2.DeleteThreadResponse]  # type: ignore[assignment]
     """Deletes a thread's checkpoints and writes, and leaves the session. A missing thread is no error. LEASE_REQUIRED, LEASE_LOST."""
     DeleteForRuns: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteForRunsRequest, _checkpoint_service_pb2.DeleteForRunsResponse]  # type: ignore[assignment]
@@ -140,6 +156,26 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_checkpoint_service_pb2.ListCheckpointsResponse], _abc.AsyncIterator[_checkpoint_service_pb2.ListCheckpointsResponse]]:
         """Streams checkpoints, newest first (greatest id)."""
+
+    @_abc_1.abstractmethod
+    def StageChunk(
+        self,
+        request: _checkpoint_service_pb2.StageChunkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_checkpoint_service_pb2.StageChunkResponse, _abc.Awaitable[_checkpoint_service_pb2.StageChunkResponse]]:
+        """Stages a chunk of a value that is too large for one message; PutCheckpoint, PutWrites and ThreadService.Commit then name
+        the value. A chunk that was staged before is overwritten. What no commit has used up is deleted after a while
+        (`staged_value_ttl_seconds`, counted from the latest chunk). LIMIT_EXCEEDED (`max_checkpoint_value_bytes`;
+        `max_staged_bytes`, of the scope).
+        """
+
+    @_abc_1.abstractmethod
+    def ReadValue(
+        self,
+        request: _checkpoint_service_pb2.ReadValueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_checkpoint_service_pb2.ReadValueResponse], _abc.AsyncIterator[_checkpoint_service_pb2.ReadValueResponse]]:
+        """Streams a value that a reply left out (`deferred_size`). CHECKPOINT_VALUE_NOT_FOUND: it was deleted meanwhile."""
 
     @_abc_1.abstractmethod
     def DeleteThread(

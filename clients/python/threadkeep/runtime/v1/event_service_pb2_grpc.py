@@ -60,8 +60,8 @@ class EventServiceServicer:
 
     def SubscribeEvents(self, request, context):
         """Streams events after a cursor: first what is there, then live, each once and in thread order. A subscription to a run
-        or task ends after its terminal event. CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND,
-        RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+        or task ends after its terminal event; one to a session, run or task ends after `threadkeep.session.deleted`.
+        CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND, RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

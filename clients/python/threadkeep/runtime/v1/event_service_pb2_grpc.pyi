@@ -37,8 +37,8 @@ class EventServiceStub:
     """Lists events after a cursor, in order. CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND."""
     SubscribeEvents: _grpc.UnaryStreamMultiCallable[_event_service_pb2.SubscribeEventsRequest, _event_service_pb2.SubscribeEventsResponse]
     """Streams events after a cursor: first what is there, then live, each once and in thread order. A subscription to a run
-    or task ends after its terminal event. CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND,
-    RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+    or task ends after its terminal event; one to a session, run or task ends after `threadkeep.session.deleted`.
+    CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND, RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
     """
 
 @_typing.type_check_only
@@ -50,8 +50,8 @@ class EventServiceAsyncStub(EventServiceStub):
     """Lists events after a cursor, in order. CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND."""
     SubscribeEvents: _aio.UnaryStreamMultiCallable[_event_service_pb2.SubscribeEventsRequest, _event_service_pb2.SubscribeEventsResponse]  # type: ignore[assignment]
     """Streams events after a cursor: first what is there, then live, each once and in thread order. A subscription to a run
-    or task ends after its terminal event. CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND,
-    RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+    or task ends after its terminal event; one to a session, run or task ends after `threadkeep.session.deleted`.
+    CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND, RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
     """
 
 class EventServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -72,8 +72,8 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_event_service_pb2.SubscribeEventsResponse], _abc.AsyncIterator[_event_service_pb2.SubscribeEventsResponse]]:
         """Streams events after a cursor: first what is there, then live, each once and in thread order. A subscription to a run
-        or task ends after its terminal event. CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND,
-        RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
+        or task ends after its terminal event; one to a session, run or task ends after `threadkeep.session.deleted`.
+        CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN, SESSION_NOT_FOUND, RUN_NOT_FOUND, TASK_NOT_FOUND; SLOW_CONSUMER and SHUTTING_DOWN carry the cursor to resume from.
         """
 
 def add_EventServiceServicer_to_server(servicer: EventServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

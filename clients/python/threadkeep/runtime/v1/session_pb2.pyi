@@ -52,6 +52,30 @@ SESSION_STATUS_AWAITING: SessionStatus.ValueType  # 4
 """The run waits for the answer to a ticket."""
 Global___SessionStatus: _TypeAlias = SessionStatus  # noqa: Y015
 
+class _ArtifactPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ArtifactPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ArtifactPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ARTIFACT_POLICY_UNSPECIFIED: _ArtifactPolicy.ValueType  # 0
+    """Not stated: in a request, what the session's settings say; in settings, DELETE."""
+    ARTIFACT_POLICY_DELETE: _ArtifactPolicy.ValueType  # 1
+    """They are deleted too."""
+    ARTIFACT_POLICY_KEEP: _ArtifactPolicy.ValueType  # 2
+    """They stay."""
+
+class ArtifactPolicy(_ArtifactPolicy, metaclass=_ArtifactPolicyEnumTypeWrapper):
+    """What becomes of a session's artifacts when it is deleted."""
+
+ARTIFACT_POLICY_UNSPECIFIED: ArtifactPolicy.ValueType  # 0
+"""Not stated: in a request, what the session's settings say; in settings, DELETE."""
+ARTIFACT_POLICY_DELETE: ArtifactPolicy.ValueType  # 1
+"""They are deleted too."""
+ARTIFACT_POLICY_KEEP: ArtifactPolicy.ValueType  # 2
+"""They stay."""
+Global___ArtifactPolicy: _TypeAlias = ArtifactPolicy  # noqa: Y015
+
 @_typing.final
 class SessionSettings(_message.Message):
     """Settings of one session that override its agent's."""
@@ -60,19 +84,23 @@ class SessionSettings(_message.Message):
 
     MODEL_FIELD_NUMBER: _builtins.int
     MAX_STEPS_FIELD_NUMBER: _builtins.int
+    ARTIFACT_POLICY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name, instead of the agent's."""
     max_steps: _builtins.int
     """The largest number of supersteps of one run (LangGraph's recursion_limit), instead of the agent's. At least 1."""
+    artifact_policy: Global___ArtifactPolicy.ValueType
+    """What becomes of its artifacts when it is deleted."""
     def __init__(
         self,
         *,
         model: _builtins.str | None = ...,
         max_steps: _builtins.int | None = ...,
+        artifact_policy: Global___ArtifactPolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "_model", b"_model", "max_steps", b"max_steps", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "_model", b"_model", "max_steps", b"max_steps", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "_model", b"_model", "artifact_policy", b"artifact_policy", "max_steps", b"max_steps", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
     _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015

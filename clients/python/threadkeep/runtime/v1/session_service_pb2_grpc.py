@@ -55,6 +55,11 @@ class SessionServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
                 _registered_method=True)
+        self.DeleteSession = channel.unary_unary(
+                '/threadkeep.runtime.v1.SessionService/DeleteSession',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.DeleteSessionRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.DeleteSessionResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer:
@@ -89,6 +94,17 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteSession(self, request, context):
+        """Deletes a session and everything of its thread: tasks, runs, tickets, checkpoints, events. What stays is a tombstone
+        with its event `threadkeep.session.deleted`, audit records, and receipts until they expire. The open run ends at once:
+        its worker's next call learns that the session is gone. The answer comes when the last row is gone; a server that dies
+        before that, or a caller who does not wait, leaves the rest to any replica. The id is never used again: ID_TAKEN where
+        a session would be created, SESSION_NOT_FOUND everywhere else. SESSION_NOT_FOUND, REVISION_CONFLICT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +127,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.UpdateSession,
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionResponse.SerializeToString,
+            ),
+            'DeleteSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSession,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.DeleteSessionRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.DeleteSessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +243,33 @@ class SessionService:
             '/threadkeep.runtime.v1.SessionService/UpdateSession',
             threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.SessionService/DeleteSession',
+            threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.DeleteSessionRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.DeleteSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
