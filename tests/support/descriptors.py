@@ -213,6 +213,8 @@ def complete(place: FieldPlace, request: Message) -> None:
             if step.rule.required and step.get(request) in (None, "", b""):
                 if inner.message_type:
                     minimal(getattr(request, inner.name).add() if inner.is_repeated else getattr(request, inner.name))
+                    if not inner.is_repeated:
+                        getattr(request, inner.name).SetInParent()
                 else:
                     step.set(request, _sample(step))
 

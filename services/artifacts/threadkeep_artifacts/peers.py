@@ -1,17 +1,28 @@
-"""Calls to the runtime: who holds a run's lease (A6)."""
+"""Calls to the runtime: who holds a run's lease (A6), and which sessions were deleted (A7)."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import grpc
 
-from threadkeep.runtime.v1 import run_pb2, run_service_pb2, run_service_pb2_grpc
+from threadkeep.runtime.v1 import (
+    event_pb2,
+    event_service_pb2,
+    event_service_pb2_grpc,
+    run_pb2,
+    run_service_pb2,
+    run_service_pb2_grpc,
+)
+from threadkeep_chassis.canonical import parse_json
 from threadkeep_chassis.clock import Clock
 from threadkeep_chassis.peers import Peers, call_metadata, peer_error
-from threadkeep_chassis.scope import Call
+from threadkeep_chassis.scope import ALL_SCOPES, Call, Scope
 
 RUNTIME = "runtime"
+SESSION_DELETED = "threadkeep.session.deleted"
+POLICY_DELETE = "ARTIFACT_POLICY_DELETE"
 
 _READ_SECONDS = 10.0
 _MOST_REMEMBERED = 10_000
@@ -63,3 +74,59 @@ class Leases:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 return None
             raise peer_error(error, RUNTIME) from error
+
+
+@dataclass(frozen=True)
+class DeletedSession:
+    """A session that is gone."""
+
+    scope_key: str
+    session_id: str
+    deletes_artifacts: bool
+    """What its owner chose for its artifacts: True to delete them, False to keep them."""
+
+
+@dataclass(frozen=True)
+class LogFrame:
+    """What arrives together (nothing in a bookmark), and the log's cursor after it."""
+
+    sessions: tuple[DeletedSession, ...]
+    cursor: bytes
+
+
+class DeletedSessions:
+    """The runtime's log of all scopes, as far as sessions were deleted."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def follow(self, after: bytes) -> AsyncIterator[LogFrame]:
+        """The log after a cursor (empty: from its start), without end.
+
+        Raises CursorUnknown, CursorExpired, CursorInvalid (as a ThreadkeepError of that reason), Unavailable.
+        """
+        request = event_service_pb2.SubscribeEventsRequest(
+            filter=event_service_pb2.EventFilter(types=[SESSION_DELETED])
+        )
+        if after:
+            request.after = after
+        else:
+            request.from_start = True
+        stub = event_service_pb2_grpc.EventServiceStub(self._peers.channel(RUNTIME))
+        call = stub.SubscribeEvents(request, metadata=call_metadata(grant=ALL_SCOPES))
+        try:
+            async for frame in call:
+                kind = frame.WhichOneof("frame")
+                if kind in ("events", "bookmark") and frame.cursor:
+                    events = frame.events.events if kind == "events" else ()
+                    yield LogFrame(tuple(_deleted(event) for event in events), frame.cursor)
+        except grpc.RpcError as error:
+            raise peer_error(error, RUNTIME) from error
+        finally:
+            call.cancel()
+
+
+def _deleted(event: event_pb2.Event) -> DeletedSession:
+    payload = parse_json(event.payload.data)
+    policy = payload.get("artifact_policy") if isinstance(payload, dict) else None
+    return DeletedSession(Scope(dict(event.scope.values)).key, event.session_id, policy == POLICY_DELETE)

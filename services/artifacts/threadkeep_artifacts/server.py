@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
+
 import grpc
 from pydantic import Field
 
@@ -9,16 +12,19 @@ from threadkeep.artifacts.v1 import artifact_service_pb2_grpc
 from threadkeep_artifacts.commands.artifacts import Artifacts
 from threadkeep_artifacts.commands.comparing import Comparing
 from threadkeep_artifacts.commands.downloads import Downloads
+from threadkeep_artifacts.commands.following import Following
 from threadkeep_artifacts.commands.sweeping import Sweep
 from threadkeep_artifacts.commands.uploads import Uploads
 from threadkeep_artifacts.commands.writing import CONTENT_QUOTA, VERSION_QUOTA, Writing
 from threadkeep_artifacts.content_settings import ContentSettings, content_store
+from threadkeep_artifacts.follower import Follower
 from threadkeep_artifacts.loops.sweep import add_loops
-from threadkeep_artifacts.peers import RUNTIME, Leases
+from threadkeep_artifacts.peers import RUNTIME, DeletedSessions, Leases
 from threadkeep_artifacts.service.artifact_service import ArtifactService, Rooms
 from threadkeep_chassis.clock import Clock, SystemClock
 from threadkeep_chassis.database import Database, DatabaseUrl
 from threadkeep_chassis.hosting import Service, Surroundings
+from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.limits import Limit, Limits
 from threadkeep_chassis.loops import Loops
 from threadkeep_chassis.meta import load_token_secret
@@ -54,6 +60,11 @@ class ArtifactsSettings(ContentSettings):
         ge=0,
         description="How long the runtime's word that a lease is held counts, for reads of private artifacts.",
     )
+    artifacts_follow_lease_ttl_seconds: float = Field(
+        10.0,
+        gt=0,
+        description="After how long another replica follows the runtime's log, if the one that does stopped.",
+    )
     artifacts_sweep_interval_seconds: float = Field(60.0, gt=0, description="How often such content is looked for.")
 
 
@@ -82,12 +93,13 @@ def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service
         if peers is not None:
             opened.append(peers)
         writing, downloads = Writing(limits), Downloads(database, blobs)
+        artifacts = Artifacts(database, writing)
         servicer.rooms = Rooms(
             database,
             pager,
             Uploads(database, blobs, writing, limits, time, upload_ttl_seconds=settings.artifacts_upload_ttl_seconds),
             downloads,
-            Artifacts(database, writing),
+            artifacts,
             writing,
             Comparing(downloads, limits),
             Leases(peers, time, remembered_seconds=settings.artifacts_lease_memory_seconds),
@@ -108,6 +120,22 @@ def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service
             sweep_interval_seconds=settings.artifacts_sweep_interval_seconds,
             receipt_ttl_seconds=settings.receipt_ttl_seconds,
         )
+        if peers is not None:
+            ttl = timedelta(seconds=settings.artifacts_follow_lease_ttl_seconds)
+            follower = Follower(
+                DeletedSessions(peers),
+                Following(database, artifacts, new_id(), ttl),
+                loops,
+                surroundings.registry,
+                ttl,
+            )
+
+            async def follow() -> None:
+                # In one process with the runtime, the log can be read once the host serves.
+                await _either(surroundings.serving, loops.stopping)
+                await follower.run()
+
+            loops.add("artifacts-follower", follow)
         await loops.start()
 
     async def stop() -> None:
@@ -125,3 +153,12 @@ def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service
         limits=limits,
         capabilities=[f"artifacts.content.{settings.artifacts_content}"],
     )
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -170,3 +170,22 @@ blob_chunks = sa.Table(
     sa.Column("chunk_index", sa.BigInteger, primary_key=True),
     sa.Column("content", Bytes(), nullable=False),
 )
+
+# How far the runtime's log was followed, and which replica follows it.
+followers = sa.Table(
+    "followers",
+    metadata,
+    sa.Column("name", Key(), primary_key=True),
+    sa.Column("cursor", Bytes(), nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("lease_expire_time", UtcTimestamp()),
+)
+
+# Sessions that were deleted with their artifacts: late writers make no new ones.
+deleted_sessions = sa.Table(
+    "deleted_sessions",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    sa.Column("delete_time", UtcTimestamp(), nullable=False),
+)

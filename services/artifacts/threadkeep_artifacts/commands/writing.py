@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from threadkeep_artifacts.domain.decisions import creates, refuse_change, refuse_upload
-from threadkeep_artifacts.domain.errors import ArtifactNotFound, PathTaken, QuotaExceeded
+from threadkeep_artifacts.domain.errors import ArtifactNotFound, PathTaken, QuotaExceeded, SessionGone
 from threadkeep_artifacts.domain.media_types import detect
 from threadkeep_artifacts.domain.metadata import check_metadata
 from threadkeep_artifacts.domain.values import (
@@ -21,7 +21,7 @@ from threadkeep_artifacts.domain.values import (
     Usage,
 )
 from threadkeep_artifacts.domain.visibility import Reader
-from threadkeep_artifacts.store import artifacts, contents, scopes, versions
+from threadkeep_artifacts.store import artifacts, contents, followers, scopes, versions
 from threadkeep_chassis.database import Connection
 from threadkeep_chassis.errors import Contention
 from threadkeep_chassis.limits import Limits
@@ -140,6 +140,9 @@ class Writing:
             raise refusal
         self.check_quota(scope.usage)
         metadata = intent.metadata
+        session_id = metadata.session_id
+        if session_id is not None and await followers.is_session_gone(connection, scope_key, session_id):
+            raise SessionGone()
         await self.check_path(connection, scope_key, metadata, None if is_new else artifact_id)
         if is_new:
             made = await artifacts.create(connection, scope_key, artifact_id, metadata, scope.last_list_number, now)

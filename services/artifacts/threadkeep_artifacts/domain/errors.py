@@ -108,3 +108,10 @@ class QuotaExceeded(ResourceExhausted):
             f"The scope's {quota} is {maximum}, this would make it {actual}. {advice}",
             metadata={"quota": quota, "maximum": str(maximum), "actual": str(actual), "advice": advice},
         )
+
+
+class SessionGone(NotFound):
+    """The session was deleted with its artifacts, and gets no new ones."""
+
+    reason = "SESSION_NOT_FOUND"
+    default_message = "The session was deleted with its artifacts; it gets no new ones."

@@ -77,7 +77,6 @@ _BY_HEAD = (
     (b"\x00asm", "application/wasm"),
     (b"PAR1", "application/vnd.apache.parquet"),
     (b"OggS", "audio/ogg"),
-    (b"SQLite format 3\x00", "application/vnd.sqlite3"),
 )
 
 

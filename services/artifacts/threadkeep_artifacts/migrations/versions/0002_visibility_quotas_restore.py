@@ -1,11 +1,10 @@
 """Visibility, paths and lineage of versions; what a scope uses; what can be restored; uploads that go on."""
 
-from typing import Any
-
 import sqlalchemy as sa
 from alembic import op
 
 from threadkeep_chassis.database import JsonText, Key, UtcTimestamp
+from threadkeep_chassis.migration_steps import add_index
 
 revision = "artifacts_0002"
 down_revision = "artifacts_0001"
@@ -46,11 +45,11 @@ def upgrade() -> None:
     op.execute("UPDATE artifacts SET last_version = latest_version")
     op.execute(_TASKS)
     op.execute(_COUNTED)
-    _index("artifacts_by_scope_key_task_id_list_number", "artifacts", ["scope_key", "task_id", "list_number"])
-    _index("artifacts_one_path", "artifacts", ["scope_key", "path_owner", "path"], unique=True)
-    _index("artifacts_by_path", "artifacts", ["scope_key", "path", "artifact_id"])
-    _index("versions_by_scope_key_sha256", "versions", ["scope_key", "sha256"])
-    _index("staged_blobs_one_upload", "staged_blobs", ["scope_key", "upload_id"], unique=True)
+    add_index("artifacts_by_scope_key_task_id_list_number", "artifacts", ["scope_key", "task_id", "list_number"])
+    add_index("artifacts_one_path", "artifacts", ["scope_key", "path_owner", "path"], unique=True)
+    add_index("artifacts_by_path", "artifacts", ["scope_key", "path", "artifact_id"])
+    add_index("versions_by_scope_key_sha256", "versions", ["scope_key", "sha256"])
+    add_index("staged_blobs_one_upload", "staged_blobs", ["scope_key", "upload_id"], unique=True)
 
 
 _TASKS = """
@@ -59,12 +58,3 @@ UPDATE artifacts SET task_id = (
   AND v.artifact_id = artifacts.artifact_id AND v.version = artifacts.latest_version)
 WHERE delete_time IS NULL
 """
-
-
-def _index(name: str, table: str, columns: list[Any], *, unique: bool = False) -> None:
-    """Without blocking writers."""
-    if op.get_bind().dialect.name != "postgresql":
-        op.create_index(name, table, columns, unique=unique)
-        return
-    with op.get_context().autocommit_block():
-        op.create_index(name, table, columns, unique=unique, postgresql_concurrently=True, if_not_exists=True)
