@@ -14,6 +14,7 @@ from threadkeep._api import (
     config,
     events,
     info,
+    outbox,
     projection,
     runs,
     sessions,
@@ -97,6 +98,8 @@ class Tasks(Part):
     get = _unary(tasks.get)
     list = _pages(tasks.list)
     cancel = _unary(tasks.cancel)
+    cancel_many = _unary(tasks.cancel_many)
+    retry = _unary(tasks.retry)
 
     async def wait(self, task_id: str, *, timeout: float = tasks.DEFAULT_WAIT) -> task_pb2.Task:
         """Waits up to `timeout` seconds until the task is final, or needs input or credentials. Raises TaskNotFound,
@@ -126,10 +129,26 @@ class Tickets(Part):
     resolve = _unary(tickets.resolve)
 
 
+class Outbox(Part):
+    """Messages that commits sent; `message`, `task_on_arrival` and `webhook` write them."""
+
+    message = staticmethod(outbox.message)
+    task_on_arrival = staticmethod(outbox.task_on_arrival)
+    webhook = staticmethod(outbox.webhook)
+    list_deliveries = _pages(outbox.list_deliveries)
+    list_dead_letters = _pages(outbox.list_dead_letters)
+    requeue = _unary(outbox.requeue)
+    purge = _unary(outbox.purge)
+
+
 class Threads(Part):
-    """The thread's write boundary."""
+    """The thread's write boundary, and the thread as it is or was."""
 
     commit = _unary(threads.commit)
+    view = _pages(threads.view)
+    list_commits = _pages(threads.list_commits)
+    declare_state_keys = _unary(threads.declare_state_keys)
+    list_state_keys = _pages(threads.list_state_keys)
 
 
 class Checkpoints(Part):
@@ -232,12 +251,14 @@ class Config(Part):
     list = _pages(config.list)
     delete = _unary(config.delete)
     resolve = _unary(config.resolve)
+    resolve_many = _unary(config.resolve_many)
     explain = _unary(config.explain)
     resolve_manifest = _unary(config.resolve_manifest)
     list_revisions = _pages(config.list_revisions)
     diff_revisions = _unary(config.diff_revisions)
     rollback = _unary(config.rollback)
     apply_set = _unary(config.apply_set)
+    export_set = _pages(config.export_set)
     watch = _feed(config.watch)
 
 
@@ -351,6 +372,7 @@ PARTS: Mapping[str, type[Part]] = {
     "tasks": Tasks,
     "runs": Runs,
     "tickets": Tickets,
+    "outbox": Outbox,
     "threads": Threads,
     "checkpoints": Checkpoints,
     "store": Store,

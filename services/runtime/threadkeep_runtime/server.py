@@ -10,6 +10,7 @@ import grpc
 from threadkeep.runtime.v1 import (
     checkpoint_service_pb2_grpc,
     event_service_pb2_grpc,
+    outbox_service_pb2_grpc,
     run_service_pb2_grpc,
     session_service_pb2_grpc,
     store_service_pb2_grpc,
@@ -34,17 +35,23 @@ from threadkeep_runtime.commands import Commands
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
+from threadkeep_runtime.loops.outbox_purge import purge_outbox
+from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
+from threadkeep_runtime.loops.relay import Relay, RelayMetrics
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
 from threadkeep_runtime.service.answers import check_answer
 from threadkeep_runtime.service.checkpoint_service import CheckpointServicer
 from threadkeep_runtime.service.event_service import EventServicer
+from threadkeep_runtime.service.outbox_convert import arrival_reader
+from threadkeep_runtime.service.outbox_service import OutboxServicer
 from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
 from threadkeep_runtime.service.session_service import SessionServicer
+from threadkeep_runtime.service.state_convert import check_state
 from threadkeep_runtime.service.store_service import StoreServicer
 from threadkeep_runtime.service.task_service import TaskServicer
 from threadkeep_runtime.service.thread_service import ThreadServicer
@@ -57,7 +64,7 @@ MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
 PURGE_SECONDS = 600.0
 
-_SERVICES = ("Checkpoint", "Event", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
+_SERVICES = ("Checkpoint", "Event", "Outbox", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
@@ -70,10 +77,12 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
     checkpoints, events, worker = CheckpointServicer(), EventServicer(), WorkerServicer()
     runs, sessions, tasks = RunServicer(), SessionServicer(), TaskServicer()
     store, threads, tickets = StoreServicer(), ThreadServicer(), TicketServicer()
+    outbox, webhooks = OutboxServicer(), settings.outbox.rules()
 
     def register(server: grpc.aio.Server) -> None:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
         event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
+        outbox_service_pb2_grpc.add_OutboxServiceServicer_to_server(outbox, server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
         session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
@@ -134,15 +143,35 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
 
         pager = Pager(secret, max_size=limits["max_page_size"])
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, sweeper)
-        rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
-        for servicer in (checkpoints, runs, sessions, store, tasks, threads, tickets, worker):
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, check_state, sweeper)
+        rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
+        for servicer in (checkpoints, outbox, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
         events.feeds, events.pager = feeds, pager
+        outbox.signals = signals
         worker.database, worker.feeds = database, feeds
 
         recovery = Recovery(database, pipeline)
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
+        poster = Poster(
+            webhooks, seconds=settings.outbox.webhook_timeout_seconds, ca_file=settings.outbox.webhook_ca_file
+        )
+        # Closed behind the loops that use it.
+        closing.insert(closing.index(loops.stop), poster.close)
+        relay = Relay(
+            database,
+            signals,
+            commands,
+            poster,
+            arrival_reader(new_id, limits, settings.max_attempts),
+            settings.outbox,
+            RelayMetrics(around.registry),
+            failpoints,
+            loops,
+        )
+        loops.add("outbox", relay.run)
+        delivered_ttl = timedelta(seconds=settings.outbox.delivered_ttl_seconds)
+        loops.every("outbox_purge", PURGE_SECONDS, lambda: purge_outbox(database, delivered_ttl))
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
         loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)

@@ -23,6 +23,9 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
+from threadkeep_runtime.domain.snapshots import open_run_text
+from threadkeep_runtime.domain.state import Held, StateValue
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
 
 T = TypeVar("T")
@@ -51,7 +54,9 @@ class View:
     open_tickets: tuple[Ticket, ...] = ()
     """Oldest first."""
     next_task: Task | None = None
-    """The enqueued task whose turn comes when the open run ends; None if none is enqueued."""
+    """The waiting task whose turn comes when the session has no open run; None if none waits that is due."""
+    selected: tuple[Task, ...] = ()
+    """The tasks that a command selects by their properties, oldest first; `next_task` is none of them."""
     named_run: Run | None = None
     """The run that the command names, open or not; None if this thread has none of that id."""
     named_task: Task | None = None
@@ -65,11 +70,15 @@ class View:
     """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
     removal: Removal | None = None
     """What the command takes away; None if that is nothing."""
+    state: Mapping[str, Held] = field(default_factory=dict)
+    """The state keys that the command names, as far as they are declared."""
     source: Thread | None = None
     """The thread that the command copies from, if it holds checkpoints."""
     source_head: Head | None = None
     holds_checkpoints: bool = False
     """Of a copy's target."""
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    """By target key: of the targets that the command sends to."""
 
 
 class Change(NamedTuple, Generic[T]):
@@ -115,8 +124,14 @@ class Decision:
     """Tickets that left OPEN."""
     events: tuple[Event, ...] = ()
     checkpoints: CheckpointChange | None = None
+    outbox: tuple[OutboxMessage, ...] = ()
+    outbox_ids: tuple[str, ...] = ()
+    """Of all drafts: a message that was sent before under its dedupe key is not in `outbox`."""
     manifest: tuple[str, bytes] | None = None
     """(digest, manifest) to keep."""
+    state_values: tuple[StateValue, ...] = ()
+    open_run: str = "{}"
+    """The run that is open after the commit, as later views read it (see `snapshots`)."""
 
     @property
     def first_event_sequence(self) -> int:
@@ -144,6 +159,10 @@ def _changes(kept: Iterable[_Kept[T]]) -> tuple[Change[T], ...]:
     return tuple(Change(one.after, one.before is None) for one in kept if one.after is not one.before)
 
 
+def _has_ended(task: Task | None) -> bool:
+    return task is not None and task.end_time is not None
+
+
 class CommitDraft:
     """Builds one Decision. Every change of a state goes through the table of legal transitions."""
 
@@ -169,10 +188,13 @@ class CommitDraft:
         self._closed: list[Ticket] = []
         self._events: list[Event] = []
         self.checkpoints: CheckpointChange | None = None
+        self.outbox: list[OutboxMessage] = []
+        self.outbox_ids: list[str] = []
         self.manifest: tuple[str, bytes] | None = None
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
+        self.state_values: tuple[StateValue, ...] = ()
         self.deletes_thread = False
 
     # -- events
@@ -314,6 +336,8 @@ class CommitDraft:
         for known in self._tasks.values():
             if known.before is not None and known.after is not known.before:
                 known.after = replace(known.after, revision=known.after.revision + 1, update_time=self._now)
+            if known.after.webhook is not None and known.after.end_time is not None and not _has_ended(known.before):
+                self.outbox.append(notice_of(known.after, thread, self._now, self.new_id()))
         task = None if self.task is None else self._tasks[self.task.task_id].after
         run = self.run
         return Decision(
@@ -340,5 +364,13 @@ class CommitDraft:
             closed_tickets=tuple(self._closed),
             events=tuple(self._events),
             checkpoints=self.checkpoints,
+            outbox=tuple(self.outbox),
+            outbox_ids=tuple(self.outbox_ids),
             manifest=self.manifest,
+            state_values=self.state_values,
+            open_run=self._open_run(),
         )
+
+    def _open_run(self) -> str:
+        known = self._runs.get(self.thread.active_run_id or "")
+        return "{}" if known is None else open_run_text(known.after, self._tasks[known.after.task_id].after)

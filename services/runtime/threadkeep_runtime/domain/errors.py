@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from threadkeep_chassis.errors import (
     Aborted,
+    AlreadyExists,
     DeadlineExceeded,
     FailedPrecondition,
     Internal,
     InvalidArgument,
     NotFound,
+    OutOfRange,
     ThreadkeepError,
 )
 
@@ -60,6 +62,17 @@ class ThreadVersionConflict(Aborted):
         )
 
 
+class DedupeKeyReused(AlreadyExists):
+    """The dedupe key stands for another message to the same target (R16)."""
+
+    reason = "DEDUPE_KEY_REUSED"
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(
+            "The dedupe_key stands for another message to this target.", metadata={"message_id": message_id}
+        )
+
+
 class LeaseLost(Aborted):
     """The lease's epoch is stale: another attempt owns the run, or it ended (R3)."""
 
@@ -94,6 +107,13 @@ class TaskTerminal(FailedPrecondition):
     default_message = "The task has ended."
 
 
+class TaskNotTerminal(FailedPrecondition):
+    """The task has not ended (R6)."""
+
+    reason = "TASK_NOT_TERMINAL"
+    default_message = "The task has not ended; wait for it, or cancel it."
+
+
 class TicketNotOpen(FailedPrecondition):
     """The ticket is not open (R10)."""
 
@@ -110,6 +130,18 @@ class TicketAnswerInvalid(InvalidArgument):
 
     def __init__(self, field: str, rule: str) -> None:
         super().__init__(f"{field}: {rule}", violations=[(field, rule)])
+
+
+class CommitCompacted(OutOfRange):
+    """The thread as of that commit is no longer kept."""
+
+    reason = "COMMIT_COMPACTED"
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(
+            f"The thread as of that commit is no longer kept; the oldest that is kept is {oldest}.",
+            metadata={"oldest_commit": str(oldest)},
+        )
 
 
 class WaitTimeout(DeadlineExceeded):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.runtime.v1 import commit_pb2, run_pb2, session_pb2, task_pb2, ticket_pb2
+from threadkeep.runtime.v1 import commit_pb2, run_pb2, session_pb2, task_pb2, ticket_pb2, webhook_pb2
 from threadkeep_chassis.cursors import LOG_KIND, CursorCodec
 from threadkeep_runtime.domain.values import (
     Actor,
@@ -60,6 +60,8 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         priority=task.priority,
         metadata=task.metadata,
         retry_policy=_retry_to_proto(task.retry),
+        not_before=task.not_before,  # type: ignore[arg-type]
+        retry_of=task.retry_of,
         attempt=task.attempt,
         run_id=task.run_id,
         crash_count=task.crash_count,
@@ -72,6 +74,7 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         update_time=task.update_time,  # type: ignore[arg-type]
         end_time=task.end_time,  # type: ignore[arg-type]
         revision=task.revision,
+        webhook=None if task.webhook is None else webhook_pb2.Webhook(url=task.webhook.url, secret=task.webhook.secret),
     )
 
 
@@ -128,7 +131,7 @@ def ticket_to_proto(ticket: Ticket) -> ticket_pb2.Ticket:
         assignee=ticket.assignee,
         interrupt_id=ticket.interrupt_id,
         answer=_answer(ticket.answer),
-        resolved_by=_actor(ticket.resolved_by),
+        resolved_by=actor_to_proto(ticket.resolved_by),
         create_time=ticket.create_time,  # type: ignore[arg-type]
         end_time=ticket.end_time,  # type: ignore[arg-type]
     )
@@ -158,7 +161,8 @@ def _answer(answer: Answer | None) -> ticket_pb2.TicketAnswer | None:
     return ticket_pb2.TicketAnswer(decision=answer.decision, value_json=answer.value_json)
 
 
-def _actor(actor: Actor | None) -> payload_pb2.Actor | None:
+def actor_to_proto(actor: Actor | None) -> payload_pb2.Actor | None:
+    """Who acted."""
     if actor is None:
         return None
     return payload_pb2.Actor(kind=f"ACTOR_KIND_{actor.kind}", id=actor.id)  # type: ignore[arg-type]

@@ -13,8 +13,10 @@ from threadkeep_runtime.tables.checkpoints import (
     staged_chunks,
 )
 from threadkeep_runtime.tables.log import commits, events, log_floors, log_partitions
+from threadkeep_runtime.tables.outbox import outbox, outbox_lines
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
+from threadkeep_runtime.tables.state import state_key_counters, state_keys, state_values
 from threadkeep_runtime.tables.store import store_counters, store_items
 from threadkeep_runtime.tables.threads import session_metadata, threads, tombstones
 from threadkeep_runtime.tables.work import RUN_STATES, TASK_STATES, TICKET_STATES, leases, runs, tasks, tickets
@@ -36,11 +38,16 @@ __all__ = [
     "manifests",
     "meta",
     "metadata",
+    "outbox",
+    "outbox_lines",
     "receipts",
     "runs",
     "scopes",
     "session_metadata",
     "staged_chunks",
+    "state_key_counters",
+    "state_keys",
+    "state_values",
     "store_counters",
     "store_items",
     "tasks",

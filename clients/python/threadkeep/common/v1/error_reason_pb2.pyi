@@ -38,7 +38,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
     ERROR_REASON_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 8
     """NOT_FOUND: no such message in the caller's scope."""
-    ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 17
+    ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 201
     """NOT_FOUND: nothing is kept of an upload of that name."""
     ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: _ErrorReason.ValueType  # 15
     """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
@@ -46,8 +46,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS: the request_id was used for another request."""
     ERROR_REASON_ID_TAKEN: _ErrorReason.ValueType  # 21
     """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
-    ERROR_REASON_PATH_TAKEN: _ErrorReason.ValueType  # 27
+    ERROR_REASON_PATH_TAKEN: _ErrorReason.ValueType  # 202
     """ALREADY_EXISTS: another artifact of the session has this path."""
+    ERROR_REASON_DEDUPE_KEY_REUSED: _ErrorReason.ValueType  # 22
+    """ALREADY_EXISTS: the dedupe_key stands for another message to the same target; metadata `message_id` names it."""
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 30
     """ABORTED: expected_revision is not the current one; metadata `current_revision` carries that."""
     ERROR_REASON_THREAD_VERSION_CONFLICT: _ErrorReason.ValueType  # 31
@@ -72,12 +74,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
     ERROR_REASON_UPLOAD_MISMATCH: _ErrorReason.ValueType  # 48
     """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
-    ERROR_REASON_CONTENT_NOT_TEXT: _ErrorReason.ValueType  # 57
+    ERROR_REASON_CONTENT_NOT_TEXT: _ErrorReason.ValueType  # 203
     """FAILED_PRECONDITION: the content is no text in UTF-8."""
-    ERROR_REASON_LAST_VERSION: _ErrorReason.ValueType  # 58
+    ERROR_REASON_LAST_VERSION: _ErrorReason.ValueType  # 204
     """FAILED_PRECONDITION: it is the artifact's only version; delete the artifact instead."""
+    ERROR_REASON_STATE_KEY_PINNED: _ErrorReason.ValueType  # 49
+    """FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
+    schema_version.
+    """
     ERROR_REASON_STAGED_VALUE_INCOMPLETE: _ErrorReason.ValueType  # 55
     """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
+    ERROR_REASON_TASK_NOT_TERMINAL: _ErrorReason.ValueType  # 57
+    """FAILED_PRECONDITION: the task has not ended."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 61
@@ -88,6 +96,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT: the ticket's answer does not match its schema or its allowed decisions."""
     ERROR_REASON_CHECKPOINT_ID_ORDER: _ErrorReason.ValueType  # 64
     """INVALID_ARGUMENT: a new checkpoint's id does not sort above the greatest of its namespace."""
+    ERROR_REASON_STATE_KEY_UNDECLARED: _ErrorReason.ValueType  # 65
+    """INVALID_ARGUMENT: the state key is not declared in the caller's scope."""
+    ERROR_REASON_STATE_CONFLICT: _ErrorReason.ValueType  # 66
+    """INVALID_ARGUMENT: commands of one commit on one state key exclude each other; nothing of the commit happened."""
     ERROR_REASON_CURSOR_EXPIRED: _ErrorReason.ValueType  # 80
     """OUT_OF_RANGE: the cursor is older than what is kept; metadata `oldest_cursor` carries the oldest (base64)."""
     ERROR_REASON_CURSOR_UNKNOWN: _ErrorReason.ValueType  # 81
@@ -96,6 +108,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """OUT_OF_RANGE: history up to there was compacted; metadata `oldest_revision` carries the oldest left."""
     ERROR_REASON_OFFSET_OUT_OF_RANGE: _ErrorReason.ValueType  # 83
     """OUT_OF_RANGE: the offset lies beyond the content's end."""
+    ERROR_REASON_COMMIT_COMPACTED: _ErrorReason.ValueType  # 84
+    """OUT_OF_RANGE: the thread as of that commit is no longer kept; metadata `oldest_commit` carries the oldest that is."""
     ERROR_REASON_FRESHNESS_TIMEOUT: _ErrorReason.ValueType  # 90
     """DEADLINE_EXCEEDED: the projection did not reach `at_least` in time."""
     ERROR_REASON_WAIT_TIMEOUT: _ErrorReason.ValueType  # 91
@@ -104,7 +118,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: a limit was exceeded; metadata names `limit`, `maximum`, `actual` and `advice`."""
     ERROR_REASON_SLOW_CONSUMER: _ErrorReason.ValueType  # 101
     """RESOURCE_EXHAUSTED: the reader fell too far behind; metadata `resume_cursor` or `resume_revision` says where to go on."""
-    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 107
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 205
     """RESOURCE_EXHAUSTED: the scope uses as much as it may; metadata names `quota`, `maximum`, `actual` and `advice`."""
     ERROR_REASON_COMMIT_UNKNOWN: _ErrorReason.ValueType  # 110
     """UNAVAILABLE: the database did not say whether the commit happened. Retry with the same request_id."""
@@ -148,7 +162,7 @@ ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
 ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 8
 """NOT_FOUND: no such message in the caller's scope."""
-ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 17
+ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 201
 """NOT_FOUND: nothing is kept of an upload of that name."""
 ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: ErrorReason.ValueType  # 15
 """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
@@ -156,8 +170,10 @@ ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
 """ALREADY_EXISTS: the request_id was used for another request."""
 ERROR_REASON_ID_TAKEN: ErrorReason.ValueType  # 21
 """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
-ERROR_REASON_PATH_TAKEN: ErrorReason.ValueType  # 27
+ERROR_REASON_PATH_TAKEN: ErrorReason.ValueType  # 202
 """ALREADY_EXISTS: another artifact of the session has this path."""
+ERROR_REASON_DEDUPE_KEY_REUSED: ErrorReason.ValueType  # 22
+"""ALREADY_EXISTS: the dedupe_key stands for another message to the same target; metadata `message_id` names it."""
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 30
 """ABORTED: expected_revision is not the current one; metadata `current_revision` carries that."""
 ERROR_REASON_THREAD_VERSION_CONFLICT: ErrorReason.ValueType  # 31
@@ -182,12 +198,18 @@ ERROR_REASON_CHECKPOINT_DELETED: ErrorReason.ValueType  # 47
 """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
 ERROR_REASON_UPLOAD_MISMATCH: ErrorReason.ValueType  # 48
 """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
-ERROR_REASON_CONTENT_NOT_TEXT: ErrorReason.ValueType  # 57
+ERROR_REASON_CONTENT_NOT_TEXT: ErrorReason.ValueType  # 203
 """FAILED_PRECONDITION: the content is no text in UTF-8."""
-ERROR_REASON_LAST_VERSION: ErrorReason.ValueType  # 58
+ERROR_REASON_LAST_VERSION: ErrorReason.ValueType  # 204
 """FAILED_PRECONDITION: it is the artifact's only version; delete the artifact instead."""
+ERROR_REASON_STATE_KEY_PINNED: ErrorReason.ValueType  # 49
+"""FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
+schema_version.
+"""
 ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
+ERROR_REASON_TASK_NOT_TERMINAL: ErrorReason.ValueType  # 57
+"""FAILED_PRECONDITION: the task has not ended."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 61
@@ -198,6 +220,10 @@ ERROR_REASON_TICKET_ANSWER_INVALID: ErrorReason.ValueType  # 63
 """INVALID_ARGUMENT: the ticket's answer does not match its schema or its allowed decisions."""
 ERROR_REASON_CHECKPOINT_ID_ORDER: ErrorReason.ValueType  # 64
 """INVALID_ARGUMENT: a new checkpoint's id does not sort above the greatest of its namespace."""
+ERROR_REASON_STATE_KEY_UNDECLARED: ErrorReason.ValueType  # 65
+"""INVALID_ARGUMENT: the state key is not declared in the caller's scope."""
+ERROR_REASON_STATE_CONFLICT: ErrorReason.ValueType  # 66
+"""INVALID_ARGUMENT: commands of one commit on one state key exclude each other; nothing of the commit happened."""
 ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 80
 """OUT_OF_RANGE: the cursor is older than what is kept; metadata `oldest_cursor` carries the oldest (base64)."""
 ERROR_REASON_CURSOR_UNKNOWN: ErrorReason.ValueType  # 81
@@ -206,6 +232,8 @@ ERROR_REASON_REVISION_COMPACTED: ErrorReason.ValueType  # 82
 """OUT_OF_RANGE: history up to there was compacted; metadata `oldest_revision` carries the oldest left."""
 ERROR_REASON_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 83
 """OUT_OF_RANGE: the offset lies beyond the content's end."""
+ERROR_REASON_COMMIT_COMPACTED: ErrorReason.ValueType  # 84
+"""OUT_OF_RANGE: the thread as of that commit is no longer kept; metadata `oldest_commit` carries the oldest that is."""
 ERROR_REASON_FRESHNESS_TIMEOUT: ErrorReason.ValueType  # 90
 """DEADLINE_EXCEEDED: the projection did not reach `at_least` in time."""
 ERROR_REASON_WAIT_TIMEOUT: ErrorReason.ValueType  # 91
@@ -214,7 +242,7 @@ ERROR_REASON_LIMIT_EXCEEDED: ErrorReason.ValueType  # 100
 """RESOURCE_EXHAUSTED: a limit was exceeded; metadata names `limit`, `maximum`, `actual` and `advice`."""
 ERROR_REASON_SLOW_CONSUMER: ErrorReason.ValueType  # 101
 """RESOURCE_EXHAUSTED: the reader fell too far behind; metadata `resume_cursor` or `resume_revision` says where to go on."""
-ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 107
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 205
 """RESOURCE_EXHAUSTED: the scope uses as much as it may; metadata names `quota`, `maximum`, `actual` and `advice`."""
 ERROR_REASON_COMMIT_UNKNOWN: ErrorReason.ValueType  # 110
 """UNAVAILABLE: the database did not say whether the commit happened. Retry with the same request_id."""
