@@ -40,7 +40,7 @@ from threadkeep.errors import ArtifactNotFound, FieldInvalid, PathTaken, Revisio
 MOST_GREPPED_BYTES = 10 * 1024 * 1024
 """Larger files are not searched."""
 
-MOST_PATH_CHARACTERS = 1024
+MOST_PATH_BYTES = 1024
 
 _ATTEMPTS = 10
 
@@ -309,7 +309,7 @@ class ArtifactFiles:
 
 def _can_be(path: str) -> bool:
     """False for what no path begins with: the server would refuse to look for it."""
-    return 0 < len(path) <= MOST_PATH_CHARACTERS and path.startswith("/") and "\x00" not in path
+    return 0 < len(path.encode(errors="replace")) <= MOST_PATH_BYTES and path.startswith("/") and "\x00" not in path
 
 
 def _info(version: ArtifactVersion) -> FileInfo:

@@ -270,6 +270,30 @@ async def test_a_path_has_one_spelling(stub: Stub, acme: Metadata, path: str) ->
     assert "metadata.path" in "".join((await refused(stub.CreateVersion(request, metadata=acme))).violations)
 
 
+@pytest.mark.rule("A8", "X8")
+async def test_the_longest_names_of_all_fit_together(stub: Stub, acme: Metadata) -> None:
+    def longest(count: int) -> str:
+        # Four bytes each, and nothing that could be compressed.
+        return "".join(chr(0x10000 + int.from_bytes(hashlib.sha256(b"%d" % n).digest()[:2])) for n in range(count))
+
+    path = "/" + "/".join(longest(85) for _ in range(3))
+    session_id, artifact_id = longest(256), longest(256)
+    made = await create(
+        stub,
+        acme,
+        artifact_id=artifact_id,
+        create_only=True,
+        session_id=session_id,
+        path=path,
+        name=longest(256),
+        labels={longest(256): longest(256)},
+    )
+    assert made.metadata.path == path
+    found = await listed(stub, acme, path_prefix=path[:-1], session_id=session_id)
+    assert found == [artifact_id]
+    assert await listed(stub, acme, labels={longest(256): longest(256)}) == [artifact_id]
+
+
 @pytest.mark.rule("A1")
 async def test_versions_of_a_text_are_compared_line_by_line(stub: Stub, acme: Metadata) -> None:
     mine = (await create(stub, acme, TEXT)).artifact_id

@@ -30,6 +30,16 @@ async def test_equal_content_is_stored_once_per_scope(house: House) -> None:
     assert [await house.download(one) for one in ids] == [content] * 3
 
 
+@pytest.mark.rule("A1", "A3")
+async def test_ten_parallel_uploads_of_equal_bytes_are_ten_versions_and_one_blob(house: House) -> None:
+    content = b"equal" * MIB
+    mine = (await house.upload(b"first")).artifact_id
+    made = await asyncio.gather(*(house.upload(content, artifact_id=mine) for _ in range(10)))
+    assert sorted(one.version for one in made) == list(range(2, 12))
+    await house.sweep.once()
+    assert await house.left_over() == (2, 0, 6)
+
+
 @pytest.mark.rule("A3", "A7")
 async def test_a_broken_upload_leaves_chunks_only_until_the_next_sweep(house: House) -> None:
     async def breaks(content: bytes) -> Parts:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 
 from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.commands.digests import sha256_aside
 from threadkeep_artifacts.domain.content import ReadPlan, Slice, plan_read
 from threadkeep_artifacts.domain.errors import ArtifactNotFound
 from threadkeep_artifacts.domain.values import ArtifactVersion, StoredContent
@@ -54,14 +55,14 @@ class Downloads:
         coming = self._begin(content, part)
         try:
             while part is not None and coming is not None:
-                chunk = await coming
+                chunk, digest = await coming
                 following = next(parts, None)
                 # Read ahead by one, so that the store works while the client takes what it has.
                 coming = self._begin(content, following)
                 if chunk is None:
                     await self._check_still_there(scope_key, version)
                     raise _corrupt(content.sha256, part.index, "is missing")
-                if hashlib.sha256(chunk).digest() != content.chunk_digest(part.index):
+                if digest != content.chunk_digest(part.index):
                     raise _corrupt(content.sha256, part.index, "does not have its digest")
                 if plan.is_whole:
                     whole.update(chunk)
@@ -79,10 +80,13 @@ class Downloads:
                 metadata={"sha256": content.sha256},
             )
 
-    def _begin(self, content: StoredContent, part: Slice | None) -> asyncio.Task[bytes | None] | None:
-        if part is None:
-            return None
-        return asyncio.create_task(self._blobs.read_chunk(content.blob_id, part.index))
+    def _begin(self, content: StoredContent, part: Slice | None) -> asyncio.Task[tuple[bytes | None, bytes]] | None:
+        return None if part is None else asyncio.create_task(self._read(content.blob_id, part.index))
+
+    async def _read(self, blob_id: str, index: int) -> tuple[bytes | None, bytes]:
+        """A chunk and its digest."""
+        chunk = await self._blobs.read_chunk(blob_id, index)
+        return chunk, b"" if chunk is None else await sha256_aside(chunk)
 
     async def _check_still_there(self, scope_key: str, version: ArtifactVersion) -> None:
         async with self._database.read() as connection:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.commands.digests import sha256_aside
 from threadkeep_artifacts.domain.errors import UploadAbandoned
 from threadkeep_artifacts.store import contents
 from threadkeep_chassis.clock import Clock
@@ -37,7 +38,9 @@ class Stage:
         self._touch_after = ttl_seconds / 4
         self._touched = clock.monotonic()
         self._lost = False
-        self._writes: deque[asyncio.Task[None]] = deque()
+        self._writes: deque[asyncio.Task[bytes]] = deque()
+        self.chunk_digests = bytearray()
+        """SHA-256 of each chunk that is kept, in order."""
 
     async def write(self, index: int, content: bytes) -> None:
         """Begins to keep a chunk; waits while more than a few are under way. Raises what an earlier one met, and
@@ -50,7 +53,7 @@ class Stage:
             raise UploadAbandoned()
         while len(self._writes) >= WRITES_AT_ONCE:
             await self._one_written()
-        self._writes.append(asyncio.create_task(self._blobs.write_chunk(self.blob_id, index, content)))
+        self._writes.append(asyncio.create_task(self._keep(index, content)))
 
     async def written(self) -> None:
         """Waits until every chunk is kept for good. Raises as `write`."""
@@ -63,8 +66,16 @@ class Stage:
 
     async def _one_written(self) -> None:
         # Not cancelled with the upload: a write that ended after the sweep came by would never be found again.
-        await asyncio.shield(self._writes[0])
+        self.chunk_digests += await asyncio.shield(self._writes[0])
         self._writes.popleft()
+
+    async def _keep(self, index: int, content: bytes) -> bytes:
+        digesting = asyncio.create_task(sha256_aside(content))
+        try:
+            await self._blobs.write_chunk(self.blob_id, index, content)
+        finally:
+            await asyncio.wait([digesting])
+        return digesting.result()
 
     async def touch(self) -> None:
         """Shows that the upload lives."""

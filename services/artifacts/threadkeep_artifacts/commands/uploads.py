@@ -13,7 +13,8 @@ from dataclasses import replace
 from google.protobuf.message import Message
 
 from threadkeep_artifacts.blobs.routed import RoutedBlobs
-from threadkeep_artifacts.commands.staging import staging
+from threadkeep_artifacts.commands.digests import sha256_aside
+from threadkeep_artifacts.commands.staging import Stage, staging
 from threadkeep_artifacts.commands.writing import Writing
 from threadkeep_artifacts.domain.content import Assembler, check_claim
 from threadkeep_artifacts.domain.decisions import check_intent, refuse_upload
@@ -82,7 +83,7 @@ class Uploads:
             )
 
         async with staging(self._database, self._blobs, self._clock, self._ttl, open_, survives) as stage:
-            assembler = await self._assembler(stage.blob_id, intent.offset)
+            assembler = await self._assembler(stage, intent.offset)
             claim: ContentClaim | None = None
             async for part in parts:
                 if isinstance(part, ContentClaim):
@@ -97,7 +98,7 @@ class Uploads:
             for index, chunk in assembler.last():
                 await stage.write(index, chunk)
             await stage.written()
-            content = assembler.content(stage.blob_id)
+            content = assembler.content(stage.blob_id, bytes(stage.chunk_digests))
             artifact_id = intent.artifact_id if intent.artifact_id is not None else new_id()
 
             async def write(connection: Connection) -> Message:
@@ -129,6 +130,9 @@ class Uploads:
     async def _open_stage(self, connection: Connection, scope_key: str, intent: UploadIntent, holder: str) -> str:
         now = await connection.now()
         name = contents.StageName(scope_key, intent.upload_id) if intent.upload_id is not None else None
+        if name is not None:
+            # Two streams that begin under one name come one after the other.
+            await scopes.change(connection, scope_key)
         if intent.offset == 0:
             blob_id = self._blobs.blob_id(new_id())
             await contents.open_stage(connection, blob_id, holder, now, name)
@@ -138,8 +142,9 @@ class Uploads:
             raise UploadNotFound()
         return taken
 
-    async def _assembler(self, blob_id: str, offset: int) -> Assembler:
+    async def _assembler(self, stage: Stage, offset: int) -> Assembler:
         """What takes the chunks from the offset on: it has taken what is kept before it."""
+        blob_id = stage.blob_id
         chunk_bytes = self._blobs.chunk_bytes_of(blob_id)
         assembler = Assembler(chunk_bytes)
         if offset % chunk_bytes:
@@ -149,6 +154,7 @@ class Uploads:
             chunk = await self._blobs.read_chunk(blob_id, index)
             if chunk is None or len(chunk) != chunk_bytes:
                 raise OffsetOutOfRange(offset, index * chunk_bytes)
+            stage.chunk_digests += await sha256_aside(chunk)
             for _ in assembler.take(chunk):
                 pass
         return assembler

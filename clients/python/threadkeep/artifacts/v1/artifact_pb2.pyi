@@ -130,7 +130,7 @@ class ArtifactMetadata(_message.Message):
     """The checkpoint that it was produced after. Optional."""
     path: _builtins.str
     """A virtual path such as `/notes/plan.md`, for tools that work with files: absolute, no empty, `.` or `..` segments, at most
-    1024 characters. One artifact per path in a session (or outside of sessions): PATH_TAKEN. It names no file of any disk.
+    1024 bytes. One artifact per path in a session (or outside of sessions): PATH_TAKEN. It names no file of any disk.
     """
     visibility: Global___Visibility.ValueType
     """Who may read it."""
