@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.outbox import OutboxDraft
 from threadkeep_runtime.domain.values import (
     NO_TRACE,
@@ -33,6 +34,8 @@ class SessionDraft:
     agent_name: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    message_source: str = ""
+    """CHECKPOINTS, FACTS, or empty: the first commit that carries either decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +217,7 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    messages: tuple[Change, ...] = ()
     state: state.Commands = state.NO_COMMANDS
     outbox: tuple[OutboxDraft, ...] = ()
     max_pending_deliveries: int = 10_000

@@ -133,6 +133,7 @@ def session_json(thread: Thread, open_run: Run | None) -> dict[str, Any]:
         update_time=_time(thread.update_time),
         last_activity_time=_time(thread.last_activity_time),
         revision=_int64(thread.revision),
+        message_source=f"MESSAGE_SOURCE_{thread.message_source}" if thread.message_source else None,
     )
 
 

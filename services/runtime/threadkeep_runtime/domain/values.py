@@ -136,6 +136,12 @@ class Thread:
     root_checkpoint_id: str | None = None
     checkpoint_top: str = ""
     checkpoint_floor: str = ""
+    message_source: str = ""
+    """CHECKPOINTS or FACTS; empty while nothing says which."""
+    message_position: int = 0
+    message_count: int = 0
+    message_changes: int = 0
+    """Changes of the conversation since its live places were written down."""
     revision: int = 1
     create_time: datetime
     update_time: datetime

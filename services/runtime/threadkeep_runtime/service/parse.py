@@ -14,6 +14,7 @@ from threadkeep.common.v1 import content_pb2, payload_pb2
 from threadkeep.runtime.v1 import (
     commit_pb2,
     event_pb2,
+    message_pb2,
     run_pb2,
     session_pb2,
     session_service_pb2,
@@ -103,6 +104,9 @@ def session_draft_of(draft: session_service_pb2.SessionDraft, path: str) -> Sess
         agent_name=draft.agent_name if draft.HasField("agent_name") else "",
         metadata=metadata_of(draft.metadata, f"{path}.metadata"),
         settings=settings_of(draft.settings, f"{path}.settings"),
+        message_source=enum_name(
+            message_pb2.MessageSource, draft.message_source, "MESSAGE_SOURCE_", f"{path}.message_source"
+        ).replace("UNSPECIFIED", ""),
     )
 
 
@@ -205,12 +209,17 @@ def _complete_messages(messages: Sequence[content_pb2.InputMessage], new_id: New
         enum_name(content_pb2.MessageRole, message.role, "MESSAGE_ROLE_", f"{path}.role")
         if message.role == content_pb2.MESSAGE_ROLE_UNSPECIFIED:
             message.role = content_pb2.MESSAGE_ROLE_USER
-        for number, part in enumerate(message.parts):
-            if part.WhichOneof("part") is None:
-                raise FieldInvalid(f"{path}.parts[{number}]", "needs text or block_json")
-            # It is a JSON document by now; its first character says which kind.
-            if part.HasField("block_json") and not part.block_json.lstrip().startswith("{"):
-                raise FieldInvalid(f"{path}.parts[{number}].block_json", "must be a JSON object")
+        check_parts(message.parts, path)
+
+
+def check_parts(parts: Sequence[content_pb2.ContentPart], path: str) -> None:
+    """Raises FieldInvalid for a part of a message that is empty, or whose block is no JSON object."""
+    for number, part in enumerate(parts):
+        if part.WhichOneof("part") is None:
+            raise FieldInvalid(f"{path}.parts[{number}]", "needs text or block_json")
+        # It is a JSON document by now; its first character says which kind.
+        if part.HasField("block_json") and not part.block_json.lstrip().startswith("{"):
+            raise FieldInvalid(f"{path}.parts[{number}].block_json", "must be a JSON object")
 
 
 def events_of(drafts: Sequence[event_pb2.EventDraft], new_id: NewId, limits: Limits, path: str) -> tuple[Event, ...]:

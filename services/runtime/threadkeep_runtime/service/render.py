@@ -43,6 +43,7 @@ def session_to_proto(thread: Thread, open_run: Run | None, *, for_operator: bool
         last_activity_time=thread.last_activity_time,  # type: ignore[arg-type]
         revision=thread.revision,
         internal_thread_key=thread.thread_key if for_operator else None,
+        message_source=f"MESSAGE_SOURCE_{thread.message_source or 'UNSPECIFIED'}",  # type: ignore[arg-type]
     )
 
 

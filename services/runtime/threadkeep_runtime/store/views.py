@@ -24,8 +24,10 @@ from threadkeep_runtime.checkpoints import (
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack, staged_values
 from threadkeep_runtime.domain.commit import View
+from threadkeep_runtime.domain.messages import NOTHING_KNOWN
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
+from threadkeep_runtime.store.messages import load_known
 from threadkeep_runtime.store.outbox import load_lines
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
 from threadkeep_runtime.store.state import load_held
@@ -139,6 +141,7 @@ def views_of_locked(
         if isinstance(command, commands.CommitThread)
         for one in command.state.commands
     ]
+    known_messages = load_known(connection, batch, found)
     held = load_held(connection, named_state) if named_state else {}
     views = []
     for command in asked:
@@ -169,6 +172,7 @@ def views_of_locked(
                 lines=lines,
                 **{"next_task": next_tasks.get(key), **_selection(connection, command, found, moment)},
                 checkpoints=indexes.get(key, CheckpointIndex()),
+                messages=known_messages.get(key, NOTHING_KNOWN),
                 state=held.get(key, {}),
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
                 if rolls_back and task is not None
