@@ -58,6 +58,24 @@ async def test_a_wrong_digest_of_the_whole_is_found_when_the_whole_is_read(house
         await house.download(version.artifact_id)
 
 
+@pytest.mark.rule("A3")
+async def test_what_was_proven_once_is_proven_for_exactly_these_digests(house: House) -> None:
+    version = await house.upload(CONTENT)
+    for _ in range(2):
+        assert await house.download(version.artifact_id) == CONTENT
+    changed = bytearray(CONTENT[:MIB])
+    changed[0] ^= 1
+    await _damage(house, sa.update(blob_chunks).where(blob_chunks.c.chunk_index == 0).values(content=bytes(changed)))
+    with pytest.raises(CorruptContent):
+        await house.download(version.artifact_id)
+    # Also when the digests of the chunks were changed with them.
+    chunks = [bytes(changed), CONTENT[MIB : 2 * MIB], CONTENT[2 * MIB :]]
+    digests = b"".join(hashlib.sha256(chunk).digest() for chunk in chunks)
+    await _damage(house, sa.update(blobs).values(chunk_digests=digests))
+    with pytest.raises(CorruptContent):
+        await house.download(version.artifact_id)
+
+
 @pytest.mark.rule("A3", "X9")
 @pytest.mark.suite(backends=["sqlite", "postgres"])
 async def test_memory_stays_flat_however_large_the_content_is(house: House) -> None:

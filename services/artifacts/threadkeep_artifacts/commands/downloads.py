@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator
 
 from threadkeep_artifacts.blobs.port import BlobStore
-from threadkeep_artifacts.commands.digests import sha256_aside
+from threadkeep_artifacts.commands.digests import Aside, sha256_aside
 from threadkeep_artifacts.domain.content import ReadPlan, Slice, plan_read
 from threadkeep_artifacts.domain.errors import ArtifactNotFound
 from threadkeep_artifacts.domain.values import ArtifactVersion, StoredContent
@@ -19,6 +19,8 @@ from threadkeep_chassis.errors import CorruptContent, FieldInvalid
 FRAME_BYTES = 1024 * 1024
 """The largest frame of a download."""
 
+_MOST_PROVEN = 10_000
+
 
 class Downloads:
     """Serves content."""
@@ -26,6 +28,7 @@ class Downloads:
     def __init__(self, database: Database, blobs: BlobStore) -> None:
         self._database = database
         self._blobs = blobs
+        self._proven = _Proven()
 
     async def open(
         self, scope_key: str, reader: Reader, artifact_id: str, version: int, offset: int, length: int
@@ -49,7 +52,7 @@ class Downloads:
         Raises CorruptContent; ArtifactNotFound if the artifact was deleted so long ago that its content is gone.
         """
         content = plan.content
-        whole = hashlib.sha256()
+        whole = None if not plan.is_whole or self._proven.holds(content) else Aside(hashlib.sha256())
         parts = plan.slices()
         part = next(parts, None)
         coming = self._begin(content, part)
@@ -64,8 +67,8 @@ class Downloads:
                     raise _corrupt(content.sha256, part.index, "is missing")
                 if digest != content.chunk_digest(part.index):
                     raise _corrupt(content.sha256, part.index, "does not have its digest")
-                if plan.is_whole:
-                    whole.update(chunk)
+                if whole is not None:
+                    await whole.update(chunk)
                 for start in range(part.start, part.stop, FRAME_BYTES):
                     stop = min(part.stop, start + FRAME_BYTES)
                     yield chunk if stop - start == len(chunk) else chunk[start:stop]
@@ -74,7 +77,11 @@ class Downloads:
             if coming is not None:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
-        if plan.is_whole and whole.hexdigest() != content.sha256:
+        if whole is None:
+            return
+        if await whole.hexdigest() == content.sha256:
+            self._proven.note(content)
+        else:
             raise CorruptContent(
                 f"The content with SHA-256 {content.sha256} is damaged as a whole; restore it from a backup.",
                 metadata={"sha256": content.sha256},
@@ -93,6 +100,31 @@ class Downloads:
             found = await versions.read_version(connection, scope_key, OPERATOR, version.artifact_id, version.version)
         if found is None:
             raise ArtifactNotFound()
+
+
+class _Proven:
+    """Contents whose chunk digests are known to make up the digest of the whole.
+
+    Who verifies every chunk of such a content has verified the whole, and need not hash it twice.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[str, bytes] = {}
+
+    def note(self, content: StoredContent) -> None:
+        """All chunks were verified, and the whole too."""
+        if len(self._digests) >= _MOST_PROVEN:
+            self._digests.clear()
+        self._digests[content.blob_id] = _identity(content)
+
+    def holds(self, content: StoredContent) -> bool:
+        """True if exactly this content was noted, with exactly these digests."""
+        return self._digests.get(content.blob_id) == _identity(content)
+
+
+def _identity(content: StoredContent) -> bytes:
+    facts = f"{content.sha256}:{content.size}:{content.chunk_bytes}:".encode()
+    return hashlib.sha256(facts + content.chunk_digests).digest()
 
 
 def _corrupt(sha256: str, index: int, what: str) -> CorruptContent:
