@@ -9,6 +9,7 @@ import grpc
 
 from threadkeep.runtime.v1 import (
     checkpoint_service_pb2_grpc,
+    event_pb2,
     event_service_pb2_grpc,
     outbox_service_pb2_grpc,
     run_service_pb2_grpc,
@@ -35,6 +36,7 @@ from threadkeep_runtime.commands import Commands
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
+from threadkeep_runtime.feeds.replicas import join_replicas
 from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
@@ -140,6 +142,16 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             metrics=FeedMetrics(around.registry),
         )
         closing.append(feeds.close)
+        bus = join_replicas(
+            feeds,
+            database,
+            event_pb2.LiveObservation.FromString,
+            direct_url=settings.database_direct_url,
+            registry=around.registry,
+        )
+        if bus is not None:
+            await bus.start()
+            closing.append(bus.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
