@@ -260,6 +260,12 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     assert [one.run_id for one in await call("summaries.list_runs", task_id=task.task_id)] == [task.run_id]
     assert len(await call("projection_admin.get_status")) >= 1
     assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2
+    built = await call.first("projection_admin.rebuild", lambda items: bool(items) and items[-1].is_done)
+    assert (built[-1].session_count, built[-1].removed_count) == (2, 0)
+    with pytest.raises(errors.ScopeForbidden):
+        await call("projection_admin.pause", 0.001)
+    with pytest.raises(errors.ScopeForbidden):
+        await call("projection_admin.resume")
     for service in ("runtime", "config", "artifacts", "projection"):
         assert service in (await call("info.get", service)).services
 

@@ -359,6 +359,9 @@ class ProjectionAdmin(Part):
 
     get_status = _unary(projection.get_status)
     rebuild_session = _unary(projection.rebuild_session)
+    rebuild = _feed(projection.rebuild)
+    pause = _unary(projection.pause)
+    resume = _unary(projection.resume)
 
 
 class Info(Part):

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from threadkeep_chassis.database import Connection, Database
+from threadkeep_chassis.errors import ScopeForbidden
+from threadkeep_chassis.receipts import idempotent
+from threadkeep_chassis.scope import Call
 from threadkeep_chassis.signals import Signals
 from threadkeep_projection.commands.channels import NOTHING, Channels, Fetched
 from threadkeep_projection.domain.projector import apply, wanted_checkpoint
 from threadkeep_projection.domain.values import Channel, Event
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, FedEvent, LogFrame
+from threadkeep_projection.reach import Reach
 from threadkeep_projection.store.shares import (
     Share,
     ShareLease,
@@ -21,14 +27,20 @@ from threadkeep_projection.store.shares import (
     advance_share,
     ensure_share,
     list_shares,
+    pause_shares,
     release_share,
     renew_share,
+    resume_shares,
 )
 from threadkeep_projection.store.threads import ThreadKey, load_threads, write_threads
 
 ADVANCED = "projection"
 """The signal that the share's cursor moved."""
 
+RESUMED = "projection.resumed"
+"""The signal that a pause is over."""
+
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 _BATCH_BYTES = 32 * 1024 * 1024
 """Stored bytes of the channels that one transaction applies at most, or so."""
@@ -37,7 +49,13 @@ Batch = list[tuple[FedEvent, Channel | None]]
 
 
 class ShareLost(Exception):
-    """Another replica follows now, or the projection was reset. Nothing was written."""
+    """Another replica follows now, or the projection was reset or paused. Nothing was written."""
+
+
+def check_operator(call: Call) -> None:
+    """Raises ScopeForbidden unless the call has the grant over all scopes."""
+    if call.named_grant is None or not call.named_grant.all:
+        raise ScopeForbidden("This needs the grant over all scopes.")
 
 
 class Following:
@@ -48,17 +66,51 @@ class Following:
         self._signals = signals
         self._channels = channels
         self._metrics = metrics
+        self.reach = Reach(database.clock)
+        metrics.show_lag(self.reach.lag_seconds)
 
-    async def shares(self) -> list[Share]:
-        """The shares as they stand; one whose lease has run out has no owner."""
+    async def shares(self) -> tuple[list[Share], datetime]:
+        """The shares as they stand (one whose lease has run out has no owner), and the time."""
         async with self._database.read() as connection:
             now = await connection.now()
-            return [
-                share
-                if share.lease_expire_time is not None and share.lease_expire_time > now
-                else replace(share, owner="")
-                for share in await list_shares(connection)
-            ]
+            return [share.at(now) for share in await list_shares(connection)], now
+
+    async def pause(
+        self,
+        call: Call,
+        request: Message,
+        duration: timedelta | None,
+        response_type: type[ResponseT],
+        answer: Callable[[datetime | None], ResponseT],
+    ) -> ResponseT:
+        """Stops every replica's follower, for a time or until `resume`. Raises ScopeForbidden."""
+        check_operator(call)
+
+        async def work(connection: Connection) -> ResponseT:
+            return answer(await pause_shares(connection, duration))
+
+        return await idempotent(self._database, call, request, response_type, work)
+
+    async def resume(
+        self, call: Call, request: Message, response_type: type[ResponseT], answer: Callable[[bool], ResponseT]
+    ) -> ResponseT:
+        """Lets the follower go on; `answer` learns whether it was paused. Raises ScopeForbidden."""
+        check_operator(call)
+
+        async def work(connection: Connection) -> ResponseT:
+            connection.after_commit(lambda: self._signals.notify(RESUMED))
+            return answer(await resume_shares(connection))
+
+        return await idempotent(self._database, call, request, response_type, work)
+
+    async def wait_for_turn(self, seconds: float) -> None:
+        """Returns when a pause is over, or after so long."""
+        async with self._signals.subscribe(RESUMED) as resumed:
+            await resumed.wait(seconds)
+
+    async def reach_time(self) -> datetime | None:
+        """How far the share was known to be, when it was last written."""
+        return (await self.shares())[0][0].reach_time
 
     async def prepare(self) -> None:
         """Makes the share's row, once."""
@@ -70,7 +122,8 @@ class Following:
 
     async def renew(self, lease: ShareLease) -> None:
         """Prolongs the lease. Raises ShareLost."""
-        if not await self._database.retrying(lambda connection: renew_share(connection, lease)):
+        reached = self.reach.now()
+        if not await self._database.retrying(lambda connection: renew_share(connection, lease, reached)):
             raise ShareLost()
 
     async def release(self, lease: ShareLease) -> None:
@@ -101,8 +154,10 @@ class Following:
         for fed, channel in batch:
             threads.setdefault((fed.scope.key, fed.session_id), []).append((fed.event, channel))
 
+        reached = batch[-1][0].event.time if batch else self._database.clock.now()
+
         async def work(connection: Connection) -> None:
-            if not await advance_share(connection, lease, from_cursor, to_cursor, len(batch)):
+            if not await advance_share(connection, lease, from_cursor, to_cursor, len(batch), reached):
                 raise ShareLost()
             if threads:
                 loaded = await load_threads(
@@ -115,7 +170,10 @@ class Following:
             connection.after_commit(lambda: self._signals.notify(ADVANCED))
 
         await self._database.retrying(work)
-        self._measure([fed for fed, _ in batch])
+        self.reach.move(reached)
+        if batch:
+            self._metrics.events.inc(len(batch))
+            self._metrics.batches.observe(len(batch))
 
     async def _next_batch(self, events: Sequence[FedEvent], start: int) -> Batch:
         """The events from `start` on with the channels that they brought, until these take too much memory.
@@ -145,15 +203,6 @@ class Following:
         if checkpoint_id is None:
             return NOTHING
         return await self._channels.fetch(Caller.operator(fed.scope), fed.session_id, checkpoint_id)
-
-    def _measure(self, events: Sequence[FedEvent]) -> None:
-        if not events:
-            self._metrics.lag.set(0)
-            return
-        self._metrics.events.inc(len(events))
-        self._metrics.batches.observe(len(events))
-        behind = (self._database.clock.now() - events[-1].event.time).total_seconds()
-        self._metrics.lag.set(max(0.0, behind))
 
 
 async def _all(work):  # type: ignore[no-untyped-def]

@@ -37,6 +37,18 @@ class ProjectionAdminServiceStub:
     """Says how far the follower is. Needs no scope."""
     RebuildSession: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RebuildSessionRequest, _admin_service_pb2.RebuildSessionResponse]
     """Builds one session's projection anew from the runtime. SESSION_NOT_FOUND."""
+    Rebuild: _grpc.UnaryStreamMultiCallable[_admin_service_pb2.RebuildRequest, _admin_service_pb2.RebuildResponse]
+    """Builds the projection of the call's scope, or of every scope, anew from the runtime: each session beside its live rows,
+    which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
+    frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
+    all scopes: SCOPE_FORBIDDEN.
+    """
+    Pause: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]
+    """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
+    Needs the grant over all scopes: SCOPE_FORBIDDEN.
+    """
+    Resume: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ResumeRequest, _admin_service_pb2.ResumeResponse]
+    """Lets the follower go on, from where it stopped. Needs the grant over all scopes: SCOPE_FORBIDDEN."""
 
 @_typing.type_check_only
 class ProjectionAdminServiceAsyncStub(ProjectionAdminServiceStub):
@@ -47,6 +59,18 @@ class ProjectionAdminServiceAsyncStub(ProjectionAdminServiceStub):
     """Says how far the follower is. Needs no scope."""
     RebuildSession: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RebuildSessionRequest, _admin_service_pb2.RebuildSessionResponse]  # type: ignore[assignment]
     """Builds one session's projection anew from the runtime. SESSION_NOT_FOUND."""
+    Rebuild: _aio.UnaryStreamMultiCallable[_admin_service_pb2.RebuildRequest, _admin_service_pb2.RebuildResponse]  # type: ignore[assignment]
+    """Builds the projection of the call's scope, or of every scope, anew from the runtime: each session beside its live rows,
+    which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
+    frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
+    all scopes: SCOPE_FORBIDDEN.
+    """
+    Pause: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]  # type: ignore[assignment]
+    """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
+    Needs the grant over all scopes: SCOPE_FORBIDDEN.
+    """
+    Resume: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ResumeRequest, _admin_service_pb2.ResumeResponse]  # type: ignore[assignment]
+    """Lets the follower go on, from where it stopped. Needs the grant over all scopes: SCOPE_FORBIDDEN."""
 
 class ProjectionAdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Looks after the projection."""
@@ -66,5 +90,35 @@ class ProjectionAdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.RebuildSessionResponse, _abc.Awaitable[_admin_service_pb2.RebuildSessionResponse]]:
         """Builds one session's projection anew from the runtime. SESSION_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def Rebuild(
+        self,
+        request: _admin_service_pb2.RebuildRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_service_pb2.RebuildResponse], _abc.AsyncIterator[_admin_service_pb2.RebuildResponse]]:
+        """Builds the projection of the call's scope, or of every scope, anew from the runtime: each session beside its live rows,
+        which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
+        frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
+        all scopes: SCOPE_FORBIDDEN.
+        """
+
+    @_abc_1.abstractmethod
+    def Pause(
+        self,
+        request: _admin_service_pb2.PauseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.PauseResponse, _abc.Awaitable[_admin_service_pb2.PauseResponse]]:
+        """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
+        Needs the grant over all scopes: SCOPE_FORBIDDEN.
+        """
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _admin_service_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ResumeResponse, _abc.Awaitable[_admin_service_pb2.ResumeResponse]]:
+        """Lets the follower go on, from where it stopped. Needs the grant over all scopes: SCOPE_FORBIDDEN."""
 
 def add_ProjectionAdminServiceServicer_to_server(servicer: ProjectionAdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
