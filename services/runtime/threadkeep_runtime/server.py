@@ -32,7 +32,7 @@ from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
-from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
@@ -121,6 +121,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             new_id,
             PipelineMetrics(around.registry),
             PipelineSettings(
+                corridors=settings.pipeline_corridors,
                 max_batch_commits=settings.max_batch_commits,
                 max_batch_bytes=settings.max_batch_bytes,
                 max_pending_commits=limits["max_pending_commits"],
@@ -154,8 +155,9 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             closing.append(bus.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
+        places = QueuePlaces(database, limits["max_queued_tasks"], settings.queue_limits)
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, check_state, sweeper)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         for servicer in (checkpoints, outbox, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
