@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import (
     NO_TRACE,
     NOBODY,
@@ -75,6 +76,19 @@ class DeleteSession(Command):
     artifact_policy: str | None = None
     """DELETE or KEEP; None: what the session's settings say."""
     expected_revision: int | None = None
+    idle_since: datetime | None = None
+    """Retention deletes only a session at rest that was last active then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeThread(Command):
+    """What retention takes from a thread; None: nothing of that kind."""
+
+    kind = "purge"
+    events: Rule | None = None
+    tasks: Rule | None = None
+    receipts_seconds: float = 0.0
+    """Commits younger than this stay: their receipts do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +209,8 @@ class RemoveCheckpoints(Command):
     kind = "remove_checkpoints"
     lease: LeaseRef | None = None
     run_ids: tuple[str, ...] | None = None
-    """Checkpoints of these runs go. None: all but the latest."""
+    """Checkpoints of these runs go. None: all but the latest, or what the rule says."""
+    rule: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.retention import PurgePlan
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
 
 T = TypeVar("T")
@@ -65,6 +66,8 @@ class View:
     """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
     removal: Removal | None = None
     """What the command takes away; None if that is nothing."""
+    purge: PurgePlan | None = None
+    """What retention takes away; None if that is nothing."""
     source: Thread | None = None
     """The thread that the command copies from, if it holds checkpoints."""
     source_head: Head | None = None
@@ -115,6 +118,7 @@ class Decision:
     """Tickets that left OPEN."""
     events: tuple[Event, ...] = ()
     checkpoints: CheckpointChange | None = None
+    purge: PurgePlan | None = None
     manifest: tuple[str, bytes] | None = None
     """(digest, manifest) to keep."""
 
@@ -174,6 +178,7 @@ class CommitDraft:
         """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
         self.deletes_thread = False
+        self.purge: PurgePlan | None = None
 
     # -- events
 
@@ -340,5 +345,6 @@ class CommitDraft:
             closed_tickets=tuple(self._closed),
             events=tuple(self._events),
             checkpoints=self.checkpoints,
+            purge=self.purge,
             manifest=self.manifest,
         )

@@ -13,6 +13,7 @@ from threadkeep_runtime.tables.checkpoints import (
     staged_chunks,
 )
 from threadkeep_runtime.tables.log import commits, events, log_floors, log_partitions
+from threadkeep_runtime.tables.retention import loop_owners, retention_policies
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
 from threadkeep_runtime.tables.store import store_counters, store_items
@@ -33,10 +34,12 @@ __all__ = [
     "leases",
     "log_floors",
     "log_partitions",
+    "loop_owners",
     "manifests",
     "meta",
     "metadata",
     "receipts",
+    "retention_policies",
     "runs",
     "scopes",
     "session_metadata",
