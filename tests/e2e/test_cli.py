@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import uuid
@@ -17,6 +18,7 @@ from tests.support.suite import Suite
 pytestmark = pytest.mark.suite(backends=["sqlite"], topologies=["split"])
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {name: value for name, value in os.environ.items() if name == "PYTHONPATH"}
 USAGE, NOT_FOUND, WAIT_TIMEOUT, CONFLICT, UNAVAILABLE, FORBIDDEN, ENDED_BADLY, INPUT_REQUIRED = range(2, 10)
 
 
@@ -37,7 +39,7 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=self.folder,
-            env={"PATH": str(BIN), "COLUMNS": "300", **self.env, **(env or {})},
+            env={"PATH": str(BIN), "COLUMNS": "300", **SOURCES, **self.env, **(env or {})},
         )
         output, errors = await asyncio.wait_for(child.communicate(stdin), 120)
         assert "Traceback" not in errors.decode(), errors.decode()
@@ -251,3 +253,19 @@ async def test_tables_are_for_people(shell: Shell) -> None:
     assert "max_artifact_bytes" in info
     help_text = (await shell.run("--help"))[1]
     assert "Exit codes" in help_text
+
+
+@pytest.mark.rule("R11", "R12")
+async def test_a_thread_and_its_state_keys_are_shown(shell: Shell) -> None:
+    declared = await shell.json("state", "declare", "plan", "--merge", "disjoint", "--schema", '{"type": "string"}')
+    assert declared["declaration"]["merge"] == "STATE_MERGE_DISJOINT"
+    code, output, _ = await shell.run("state", "list")
+    assert (code, output.splitlines()[1].split()[:3]) == (0, ["plan", "thread", "disjoint"])
+    await shell.json("sessions", "create", "--id", "s-1")
+    view = await shell.json("thread", "view", "s-1")
+    assert (view["commit_sequence"], view["state"], view["tickets"]) == (1, [], [])
+    await shell.json("sessions", "update", "s-1", "--title", "later")
+    assert (await shell.json("thread", "view", "s-1", "--at", "1"))["commit_sequence"] == 1
+    kinds = [one["kind"] for one in await shell.json("thread", "commits", "s-1")]
+    assert kinds == ["update_session", "create_session"]
+    assert (await shell.fails("thread", "view", "s-2"))[0] == NOT_FOUND

@@ -15,7 +15,7 @@ from tests.support.suite import Suite
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._async_parts import PARTS
 from threadkeep.config.v1 import entity_pb2, watch_pb2
-from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, task_pb2, ticket_pb2
+from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, state_pb2, task_pb2, ticket_pb2
 
 pytestmark = pytest.mark.suite(backends=["sqlite", "postgres"], topologies=["embedded", "split"])
 
@@ -174,7 +174,24 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     awaiting = commit_pb2.ThreadCommit(
         session_id=task.session_id, lease=acquired.lease, awaiting=commit_pb2.RunAwaiting(tickets=[ticket])
     )
+    key = state_pb2.StateKeyDeclaration(
+        key="plan", scope=state_pb2.STATE_SCOPE_THREAD, merge=state_pb2.STATE_MERGE_EXCLUSIVE
+    )
+    (declared,) = await call("threads.declare_state_keys", [key])
+    assert await call("threads.list_state_keys") == [declared]
+    unknown = commit_pb2.ThreadCommit(session_id=task.session_id, lease=acquired.lease)
+    unknown.state.add(key="unknown", set_json="1")
+    with pytest.raises(errors.StateKeyUndeclared):
+        await call("threads.commit", unknown)
+    awaiting.state.add(key="plan", set_json='{"step": 1}')
     (ticket_id,) = (await call("threads.commit", awaiting)).ticket_ids
+    (view,) = await call("threads.view", task.session_id)
+    assert [one.ticket_id for one in view.tickets] == [ticket_id]
+    assert [one.value_json for one in view.state] == ['{"step": 1}']
+    (earlier,) = await call("threads.view", task.session_id, view.commit_sequence - 1, state_keys=["plan"])
+    assert (len(earlier.tickets), len(earlier.state)) == (0, 0)
+    commits = await call("threads.list_commits", task.session_id, page_size=1)
+    assert [one.commit_sequence for one in commits] == [3, 2, 1]
     waiting = await call("tasks.wait", task.task_id)
     assert (waiting.state, [*waiting.open_ticket_ids]) == (task_pb2.TASK_STATE_INPUT_REQUIRED, [ticket_id])
     assert (await call("tickets.get", ticket_id)).state == ticket_pb2.TICKET_STATE_OPEN

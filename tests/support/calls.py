@@ -4,11 +4,13 @@ Scopes and grants are UTF-8 JSON in binary metadata; errors are google.rpc.Statu
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import grpc
+import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 SCOPE_KEY = "threadkeep-scope-bin"
@@ -81,3 +83,15 @@ async def refused(call: Any) -> ErrorDetails:
     except grpc.RpcError as error:
         return error_details(error)
     raise AssertionError(f"the call was answered: {answer}")
+
+
+@contextmanager
+def refusing(code: grpc.StatusCode, reason: str) -> Iterator[ErrorDetails]:
+    """The block's call must be refused so; what is yielded holds the details afterwards."""
+    details = ErrorDetails(code, reason)
+    with pytest.raises(grpc.RpcError) as caught:
+        yield details
+    found = error_details(caught.value)
+    assert (found.code, found.reason) == (code, reason), found
+    for one in fields(found):
+        object.__setattr__(details, one.name, getattr(found, one.name))

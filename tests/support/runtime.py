@@ -1,6 +1,7 @@
 """A client's view of the runtime, for tests: what applications and workers call, as short as it can be said."""
 
 import asyncio
+import json
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -17,6 +18,7 @@ from threadkeep.runtime.v1 import (
     run_service_pb2,
     session_pb2,
     session_service_pb2,
+    state_pb2,
     task_pb2,
     task_service_pb2,
     thread_service_pb2,
@@ -162,6 +164,26 @@ class Runtime:
     async def commit(self, session_id: str, **parts: Any) -> thread_service_pb2.CommitResponse:
         """Applies a ThreadCommit with these parts."""
         return await self.call("ThreadService.Commit", commit(session_id, **parts))
+
+    async def declare(self, *declarations: state_pb2.StateKeyDeclaration) -> list[state_pb2.StateKey]:
+        """Declares state keys."""
+        request = thread_service_pb2.DeclareStateKeysRequest(request_id=fresh_id(), declarations=declarations)
+        return [*(await self.call("ThreadService.DeclareStateKeys", request)).keys]
+
+    async def view(self, session_id: str, at: int | None = None, **more: Any) -> list[Any]:
+        """The pages of a thread's view."""
+        request = thread_service_pb2.GetThreadViewRequest(session_id=session_id, commit_sequence=at, **more)
+        pages = []
+        while True:
+            pages.append(await self.call("ThreadService.GetThreadView", request))
+            if not pages[-1].next_page_token:
+                return pages
+            request.page_token = pages[-1].next_page_token
+
+    async def state(self, session_id: str, at: int | None = None, **more: Any) -> dict[str, Any]:
+        """The values of a thread's state keys, parsed."""
+        pages = await self.view(session_id, at, **more)
+        return {value.key: json.loads(value.value_json) for page in pages for value in page.state}
 
     async def work(self, held: worker_service_pb2.AcquiredRun, **parts: Any) -> thread_service_pb2.CommitResponse:
         """Applies a ThreadCommit under a lease."""

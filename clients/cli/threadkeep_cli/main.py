@@ -11,7 +11,19 @@ from typing import Annotated
 import typer
 
 from threadkeep_cli.exits import EXIT_HELP
-from threadkeep_cli.groups import artifacts, config, events, messages, runs, sessions, tasks, tickets, worker
+from threadkeep_cli.groups import (
+    artifacts,
+    config,
+    events,
+    messages,
+    runs,
+    sessions,
+    state,
+    tasks,
+    thread,
+    tickets,
+    worker,
+)
 from threadkeep_cli.session import Session, command, common_options
 
 app = typer.Typer(
@@ -31,6 +43,8 @@ for _name, _group in (
     ("events", events),
     ("messages", messages),
     ("tickets", tickets),
+    ("thread", thread),
+    ("state", state),
     ("config", config),
     ("artifacts", artifacts),
     ("worker", worker),

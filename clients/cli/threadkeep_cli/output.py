@@ -127,6 +127,8 @@ _PREFIXES = (
     "MESSAGE_ROLE_",
     "VISIBILITY_",
     "LIVE_KIND_",
+    "STATE_SCOPE_",
+    "STATE_MERGE_",
 )
 
 

@@ -127,9 +127,13 @@ class Tickets(Part):
 
 
 class Threads(Part):
-    """The thread's write boundary."""
+    """The thread's write boundary, and the thread as it is or was."""
 
     commit = _unary(threads.commit)
+    view = _pages(threads.view)
+    list_commits = _pages(threads.list_commits)
+    declare_state_keys = _unary(threads.declare_state_keys)
+    list_state_keys = _pages(threads.list_state_keys)
 
 
 class Checkpoints(Part):

@@ -31,6 +31,25 @@ from threadkeep._errors import (
 from threadkeep._errors import (
     Unimplemented as Unimplemented,
 )
+from threadkeep._refusals import (
+    AgentUnresolved,
+    CheckpointDeleted,
+    CheckpointIdOrder,
+    CursorInvalid,
+    FieldInvalid,
+    FileManaged,
+    LeaseRequired,
+    PageTokenInvalid,
+    SessionBusy,
+    StagedValueIncomplete,
+    StateConflict,
+    StateKeyPinned,
+    StateKeyUndeclared,
+    TaskTerminal,
+    TicketAnswerInvalid,
+    TicketNotOpen,
+    UploadMismatch,
+)
 
 
 class SessionNotFound(NotFound):
@@ -127,90 +146,6 @@ class Contention(Aborted):
     reason = "CONTENTION"
 
 
-class TaskTerminal(FailedPrecondition):
-    """The task has ended."""
-
-    reason = "TASK_TERMINAL"
-
-
-class TicketNotOpen(FailedPrecondition):
-    """The ticket is not open."""
-
-    reason = "TICKET_NOT_OPEN"
-
-
-class LeaseRequired(FailedPrecondition):
-    """A run of the thread is leased, and the call carried no lease of it."""
-
-    reason = "LEASE_REQUIRED"
-
-
-class SessionBusy(FailedPrecondition):
-    """The session has an open run or an open ticket."""
-
-    reason = "SESSION_BUSY"
-
-
-class FileManaged(FailedPrecondition):
-    """The entity comes from a file; change the file."""
-
-    reason = "FILE_MANAGED"
-
-
-class AgentUnresolved(FailedPrecondition):
-    """No Agent entity of that name resolves in the caller's scope, or what it names does not."""
-
-    reason = "AGENT_UNRESOLVED"
-
-
-class CheckpointDeleted(FailedPrecondition):
-    """The checkpoint was deleted; it does not come back."""
-
-    reason = "CHECKPOINT_DELETED"
-
-
-class StagedValueIncomplete(FailedPrecondition):
-    """A staged value lacks chunks, or has another size; stage it again."""
-
-    reason = "STAGED_VALUE_INCOMPLETE"
-
-
-class UploadMismatch(FailedPrecondition):
-    """The upload's bytes do not have the size or digest that was announced."""
-
-    reason = "UPLOAD_MISMATCH"
-
-
-class FieldInvalid(InvalidArgument):
-    """A field breaks a rule; `violations` name it."""
-
-    reason = "FIELD_INVALID"
-
-
-class PageTokenInvalid(InvalidArgument):
-    """The page token was edited, or belongs to another query or scope."""
-
-    reason = "PAGE_TOKEN_INVALID"
-
-
-class CursorInvalid(InvalidArgument):
-    """The cursor was edited, or belongs to another kind of feed."""
-
-    reason = "CURSOR_INVALID"
-
-
-class TicketAnswerInvalid(InvalidArgument):
-    """The ticket's answer does not match its schema or its allowed decisions."""
-
-    reason = "TICKET_ANSWER_INVALID"
-
-
-class CheckpointIdOrder(InvalidArgument):
-    """A new checkpoint's id does not sort above the greatest of its namespace."""
-
-    reason = "CHECKPOINT_ID_ORDER"
-
-
 class CursorExpired(OutOfRange):
     """The cursor is older than what is kept; `resume_cursor` is the oldest."""
 
@@ -233,6 +168,17 @@ class OffsetOutOfRange(OutOfRange):
     """The offset lies beyond the content's end."""
 
     reason = "OFFSET_OUT_OF_RANGE"
+
+
+class CommitCompacted(OutOfRange):
+    """The thread as of that commit is no longer kept."""
+
+    reason = "COMMIT_COMPACTED"
+
+    @property
+    def oldest_commit(self) -> int | None:
+        """The oldest commit that is kept."""
+        return self._number("oldest_commit")
 
 
 class FreshnessTimeout(DeadlineExceeded):
@@ -339,6 +285,7 @@ __all__ = [
     "CheckpointDeleted",
     "CheckpointIdOrder",
     "CheckpointValueNotFound",
+    "CommitCompacted",
     "CommitUnknown",
     "Contention",
     "CorruptContent",
@@ -380,6 +327,9 @@ __all__ = [
     "ShuttingDown",
     "SlowConsumer",
     "StagedValueIncomplete",
+    "StateConflict",
+    "StateKeyPinned",
+    "StateKeyUndeclared",
     "TaskNotFound",
     "TaskTerminal",
     "ThreadVersionConflict",

@@ -6,6 +6,7 @@ Patterns are RE2's, which need time in proportion to the text; combinations are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
@@ -71,9 +72,16 @@ def first_error(schema: Any, value: Any) -> jsonschema.ValidationError | None:
     if isinstance(schema, dict):
         # The library would go on with the named draft's own keywords, which cost what they cost.
         schema = {name: part for name, part in schema.items() if name != "$schema"}
+    with nullcontext() if _STEPS.get(None) is not None else one_budget():
+        return next(iter(_Bounded(schema, registry=_NOTHING_REMOTE).iter_errors(value)), None)
+
+
+@contextmanager
+def one_budget() -> Iterator[None]:
+    """Whatever is checked within costs at most MAX_STEPS together."""
     token = _STEPS.set([MAX_STEPS])
     try:
-        return next(iter(_Bounded(schema, registry=_NOTHING_REMOTE).iter_errors(value)), None)
+        yield
     finally:
         _STEPS.reset(token)
 

@@ -45,6 +45,7 @@ from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
 from threadkeep_runtime.service.session_service import SessionServicer
+from threadkeep_runtime.service.state_convert import check_state
 from threadkeep_runtime.service.store_service import StoreServicer
 from threadkeep_runtime.service.task_service import TaskServicer
 from threadkeep_runtime.service.thread_service import ThreadServicer
@@ -134,7 +135,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
 
         pager = Pager(secret, max_size=limits["max_page_size"])
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, sweeper)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
         for servicer in (checkpoints, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms

@@ -21,6 +21,9 @@ LIMITS = (
     Limit("max_staged_bytes", 1024 * 1024 * 1024, "Per scope. Commit what is staged, or wait until it has expired."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
     Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
+    Limit("max_state_keys", 1000, "Per scope. Put what belongs together into one key."),
+    Limit("max_state_value_bytes", 1024 * 1024, "Store the content as an artifact and name it in the value."),
+    Limit("max_state_schema_bytes", 64 * 1024, "Describe less of the value."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )
 
@@ -42,6 +45,9 @@ class RuntimeSettings(ServerSettings):
     )
     store_sweep_interval_seconds: float = Field(
         60.0, gt=0, description="How often expired memory items are deleted; they are gone for readers at once."
+    )
+    state_value_bytes: int = Field(
+        64 * 1024, ge=1, description="Most bytes of a state key's value, if its declaration says nothing."
     )
     sweep_interval_seconds: float = Field(
         5.0, gt=0, description="How often rows of deleted sessions are looked for that a call has left behind."

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from threadkeep._api.values import given
-from threadkeep._rpc.method import Call, method, new_request_id, whole
-from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2, commit_pb2, thread_service_pb2
+from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
+from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2, commit_pb2, state_pb2, thread_service_pb2
 
 _COMMIT = method(thread_service_pb2, "ThreadService", "Commit")
+_VIEW = method(thread_service_pb2, "ThreadService", "GetThreadView")
+_LIST_COMMITS = method(thread_service_pb2, "ThreadService", "ListCommits")
+_DECLARE_STATE = method(thread_service_pb2, "ThreadService", "DeclareStateKeys")
+_LIST_STATE = method(thread_service_pb2, "ThreadService", "ListStateKeys")
 _PUT = method(checkpoint_service_pb2, "CheckpointService", "PutCheckpoint")
 _PUT_WRITES = method(checkpoint_service_pb2, "CheckpointService", "PutWrites")
 _GET = method(checkpoint_service_pb2, "CheckpointService", "GetCheckpoint")
@@ -26,9 +30,43 @@ def commit(
     commit: commit_pb2.ThreadCommit, *, request_id: str | None = None
 ) -> Call[thread_service_pb2.CommitResponse]:
     """Applies one ThreadCommit; gives `receipt`, `run` and `ticket_ids`. Raises LeaseLost, LeaseRequired,
-    ThreadVersionConflict, SessionNotFound, CheckpointIdOrder, CheckpointDeleted."""
+    ThreadVersionConflict, SessionNotFound, StateKeyUndeclared, StateConflict, CheckpointIdOrder, CheckpointDeleted."""
     request = thread_service_pb2.CommitRequest(request_id=request_id or new_request_id(), commit=commit)
     return Call(_COMMIT, request, whole)
+
+
+def view(
+    session_id: str, commit_sequence: int | None = None, *, state_keys: Sequence[str] = (), page_size: int = 0
+) -> PagedCall[thread_service_pb2.GetThreadViewResponse]:
+    """The thread at its head or after a commit, page by page: each page has the commit, the run and the checkpoint, and
+    the next of its tickets and state values. Raises SessionNotFound, CommitCompacted."""
+    request = thread_service_pb2.GetThreadViewRequest(
+        session_id=session_id, state_keys=state_keys, page_size=page_size, **given(commit_sequence=commit_sequence)
+    )
+    return PagedCall(Call(_VIEW, request, whole), lambda page: [page])
+
+
+def list_commits(session_id: str, *, page_size: int = 0) -> PagedCall[thread_service_pb2.Commit]:
+    """The thread's commits, newest first. Raises SessionNotFound."""
+    request = thread_service_pb2.ListCommitsRequest(session_id=session_id, page_size=page_size)
+    return PagedCall(Call(_LIST_COMMITS, request, whole), lambda page: page.commits)
+
+
+def declare_state_keys(
+    declarations: Iterable[state_pb2.StateKeyDeclaration], *, request_id: str | None = None
+) -> Call[Sequence[state_pb2.StateKey]]:
+    """Declares state keys for the scope, all or none. Raises StateKeyPinned, LimitExceeded."""
+    request = thread_service_pb2.DeclareStateKeysRequest(
+        request_id=request_id or new_request_id(), declarations=declarations
+    )
+    return Call(_DECLARE_STATE, request, lambda response: response.keys)
+
+
+def list_state_keys(*, page_size: int = 0) -> PagedCall[state_pb2.StateKey]:
+    """The scope's state keys, by name."""
+    return PagedCall(
+        Call(_LIST_STATE, thread_service_pb2.ListStateKeysRequest(page_size=page_size), whole), lambda page: page.keys
+    )
 
 
 def put(

@@ -43,9 +43,9 @@ _VALUES = sa.select(_B.checkpoint_ns, _B.channel, _B.version, _B.type).where(_B.
 _WRITES = (
     sa.select(_W.checkpoint_ns, _W.checkpoint_id, _W.channel).where(_W.thread_id == _THREAD).distinct()
 )  # fmt: skip
-_TIMES = sa.select(
-    _C.checkpoint_ns, _C.checkpoint_id, sa.func.coalesce(_C.create_time, threads.c.create_time)
-).where(_C.thread_id == _THREAD, threads.c.thread_key == _THREAD)
+_TIMES = sa.select(_C.checkpoint_ns, _C.checkpoint_id, sa.func.coalesce(_C.create_time, threads.c.create_time)).where(
+    _C.thread_id == _THREAD, threads.c.thread_key == _THREAD
+)
 _HOLDS = sa.select(_C.checkpoint_id).where(_C.thread_id == _THREAD).limit(1)
 _SESSIONS = (
     sa.select(threads.c.session_id)
@@ -110,9 +110,7 @@ def load_removal(
     )
 
 
-def _kept_by(
-    connection: Connection, thread_key: str, rows: dict[Name, Kept], rule: Rule, now: datetime
-) -> set[Name]:
+def _kept_by(connection: Connection, thread_key: str, rows: dict[Name, Kept], rule: Rule, now: datetime) -> set[Name]:
     cutoff = rule.cutoff(now)
     times = {(row[0], row[1]): row[2] for row in connection.execute(_TIMES, {"thread_key": thread_key})}
 

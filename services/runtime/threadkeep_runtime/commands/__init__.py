@@ -4,13 +4,13 @@ A receipt is looked for before anything else, so that a replay gives the first r
 (X3). The pipeline looks again, inside the transaction.
 """
 
-from threadkeep_runtime.commands.base import AnswerCheck, Origin
+from threadkeep_runtime.commands.base import AnswerCheck, Origin, StateCheck
 from threadkeep_runtime.commands.checkpoints import CheckpointUseCases
 from threadkeep_runtime.commands.sessions import SessionUseCases
 from threadkeep_runtime.commands.tasks import TaskUseCases
 from threadkeep_runtime.commands.threads import ThreadUseCases
 
-__all__ = ["AnswerCheck", "Commands", "Origin"]
+__all__ = ["AnswerCheck", "Commands", "Origin", "StateCheck"]
 
 
 class Commands(SessionUseCases, TaskUseCases, ThreadUseCases, CheckpointUseCases):

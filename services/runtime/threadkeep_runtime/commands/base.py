@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from threadkeep_chassis.signals import Signals
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.errors import SessionNotFound
+from threadkeep_runtime.domain.state import Command as StateCommand
+from threadkeep_runtime.domain.state import Declaration, Problem
 from threadkeep_runtime.domain.values import Actor, Answer, Ticket, Trace, thread_key_of
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Outcome, Pipeline, Render, Request, Work
@@ -21,6 +23,8 @@ from threadkeep_runtime.store import reads
 
 AnswerCheck = Callable[[Ticket, Answer], tuple[str, str] | None]
 """(field, rule) if an answer does not match its ticket, else None."""
+StateCheck = Callable[[Sequence[tuple[Declaration, StateCommand]]], Problem | None]
+"""What the first of a commit's commands breaks of its key's schema, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,28 @@ class Origin:
     """Bytes of the request."""
 
 
+class Declarations:
+    """State keys that were declared when last looked at, by (scope key, key). Bounded; forgets all."""
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self._capacity = capacity
+        self._known: dict[tuple[str, str], Declaration] = {}
+
+    def get(self, pair: tuple[str, str]) -> Declaration | None:
+        """The declaration, if it is known."""
+        return self._known.get(pair)
+
+    def learn(self, found: Mapping[tuple[str, str], Declaration]) -> None:
+        """Remembers declarations."""
+        if len(self._known) + len(found) > self._capacity:
+            self._known.clear()
+        self._known.update(found)
+
+    def forget(self) -> None:
+        """Forgets all: one of them has changed."""
+        self._known.clear()
+
+
 class UseCases:
     """The tools that use cases work with."""
 
@@ -46,6 +72,7 @@ class UseCases:
         config: ConfigPeer,
         signals: Signals,
         check_answer: AnswerCheck,
+        check_state: StateCheck,
         sweeper: Sweeper,
     ) -> None:
         self.database = database
@@ -53,6 +80,8 @@ class UseCases:
         self.config = config
         self.signals = signals
         self.check_answer = check_answer
+        self.check_state = check_state
+        self.declarations = Declarations()
         self.sweeper = sweeper
 
     async def submit(self, origin: Origin, command: Command, render: Render) -> Outcome:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
+from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import (
@@ -190,6 +191,7 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    state: state.Commands = state.NO_COMMANDS
     jitter: float = 0.0
     """From 0 to 1: where in its bounds the pause before another attempt lies."""
 

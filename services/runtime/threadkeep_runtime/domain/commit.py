@@ -24,6 +24,8 @@ from threadkeep_runtime.domain.checkpoints import (
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
 from threadkeep_runtime.domain.retention import PurgePlan
+from threadkeep_runtime.domain.snapshots import open_run_text
+from threadkeep_runtime.domain.state import Held, StateValue
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
 
 T = TypeVar("T")
@@ -68,6 +70,8 @@ class View:
     """What the command takes away; None if that is nothing."""
     purge: PurgePlan | None = None
     """What retention takes away; None if that is nothing."""
+    state: Mapping[str, Held] = field(default_factory=dict)
+    """The state keys that the command names, as far as they are declared."""
     source: Thread | None = None
     """The thread that the command copies from, if it holds checkpoints."""
     source_head: Head | None = None
@@ -121,6 +125,9 @@ class Decision:
     purge: PurgePlan | None = None
     manifest: tuple[str, bytes] | None = None
     """(digest, manifest) to keep."""
+    state_values: tuple[StateValue, ...] = ()
+    open_run: str = "{}"
+    """The run that is open after the commit, as later views read it (see `snapshots`)."""
 
     @property
     def first_event_sequence(self) -> int:
@@ -177,6 +184,7 @@ class CommitDraft:
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
+        self.state_values: tuple[StateValue, ...] = ()
         self.deletes_thread = False
         self.purge: PurgePlan | None = None
 
@@ -310,6 +318,7 @@ class CommitDraft:
             copied_from,
             roll_back,
             self.thread.scope_key,
+            self._now,
         )
 
     def finish(self) -> Decision:
@@ -347,4 +356,10 @@ class CommitDraft:
             checkpoints=self.checkpoints,
             purge=self.purge,
             manifest=self.manifest,
+            state_values=self.state_values,
+            open_run=self._open_run(),
         )
+
+    def _open_run(self) -> str:
+        known = self._runs.get(self.thread.active_run_id or "")
+        return "{}" if known is None else open_run_text(known.after, self._tasks[known.after.task_id].after)

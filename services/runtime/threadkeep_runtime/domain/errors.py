@@ -9,6 +9,7 @@ from threadkeep_chassis.errors import (
     Internal,
     InvalidArgument,
     NotFound,
+    OutOfRange,
     ThreadkeepError,
 )
 
@@ -110,6 +111,18 @@ class TicketAnswerInvalid(InvalidArgument):
 
     def __init__(self, field: str, rule: str) -> None:
         super().__init__(f"{field}: {rule}", violations=[(field, rule)])
+
+
+class CommitCompacted(OutOfRange):
+    """The thread as of that commit is no longer kept."""
+
+    reason = "COMMIT_COMPACTED"
+
+    def __init__(self, oldest: int) -> None:
+        super().__init__(
+            f"The thread as of that commit is no longer kept; the oldest that is kept is {oldest}.",
+            metadata={"oldest_commit": str(oldest)},
+        )
 
 
 class WaitTimeout(DeadlineExceeded):

@@ -23,8 +23,8 @@ class Kept:
 def beyond(names: Iterable[Name], keep_latest: int, is_due: Callable[[Name, int], bool]) -> tuple[set[Name], set[Name]]:
     """(kept, due): what a rule says of each namespace's checkpoints, whatever these need of each other.
 
-    `is_due` is asked with a checkpoint and its rank, the newest is 0; the newest `keep_latest` are not asked for, nor is
-    a namespace's latest.
+    `is_due` is asked with a checkpoint and its rank, the newest is 0; not for the newest `keep_latest`, nor for a
+    namespace's latest.
     """
     kept: set[Name] = set()
     due: set[Name] = set()

@@ -24,9 +24,10 @@ from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import LeaseRequired, SessionNotFound, ThreadVersionConflict
 from threadkeep_runtime.domain.runs import check_lease
 from threadkeep_runtime.domain.sessions import start_thread
+from threadkeep_runtime.domain.state import check_batch, new_values
 from threadkeep_runtime.domain.tasks import end_run, fail_run
 from threadkeep_runtime.domain.tickets import open_tickets
-from threadkeep_runtime.domain.values import INTERNAL, LeaseRef
+from threadkeep_runtime.domain.values import BUILDER, INTERNAL, LeaseRef
 
 
 def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
@@ -34,19 +35,22 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 
     A worker may still commit after its task's cancellation was asked for: its epoch stands until it ends the run or the
     grace period is over. Raises SessionNotFound, RunNotFound, LeaseLost, LeaseRequired, ThreadVersionConflict, IdTaken,
-    FieldInvalid, CheckpointIdOrder, CheckpointDeleted, StagedValueIncomplete.
+    FieldInvalid, StateKeyUndeclared, StateConflict, LimitExceeded, CheckpointIdOrder, CheckpointDeleted,
+    StagedValueIncomplete.
     """
     thread = view.thread
     creates = thread is None and command.lease is None and bool(command.ops)
     if view.is_deleted or (thread is None and not creates):
         raise SessionNotFound()
-    _check_fence(view, command.lease, touches_checkpoints=bool(command.ops))
+    _check_fence(view, command.lease, touches_facts=bool(command.ops or command.state.commands))
     version = 0 if thread is None else thread.commit_sequence
     if command.expected_version is not None and command.expected_version != version:
         raise ThreadVersionConflict(version)
     commit = start_thread(view, command, SessionDraft(), new_id) if creates else CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     _append_events(view, commit, command)
+    if command.state.commands:
+        _write_state(view, commit, command)
     if command.ops:
         _save_checkpoints(view, commit, command)
     if isinstance(command.disposition, Awaiting):
@@ -65,7 +69,7 @@ def delete_checkpoints(view: View, command: DeleteCheckpoints, new_id: NewId) ->
         raise SessionNotFound()
     if view.thread is None:
         return nothing(view, command)
-    _check_fence(view, command.lease, touches_checkpoints=True)
+    _check_fence(view, command.lease, touches_facts=True)
     commit = CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     thread = commit.thread
@@ -86,7 +90,7 @@ def remove_checkpoints(view: View, command: RemoveCheckpoints, new_id: NewId) ->
         raise SessionNotFound()
     if view.thread is None or removal is None:
         return nothing(view, command)
-    _check_fence(view, command.lease, touches_checkpoints=True)
+    _check_fence(view, command.lease, touches_facts=True)
     commit = CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     if command.rule is not None:
@@ -119,7 +123,7 @@ def copy_checkpoints(view: View, command: CopyCheckpoints, new_id: NewId) -> Dec
         raise SessionNotFound()
     if view.is_deleted:
         raise IdTaken("session", command.session_id)
-    _check_fence(view, command.lease, touches_checkpoints=True)
+    _check_fence(view, command.lease, touches_facts=True)
     if source is None:
         return nothing(view, command)
     if view.holds_checkpoints:
@@ -156,10 +160,10 @@ def nothing(view: View, command: Command) -> Decision:
     )
 
 
-def _check_fence(view: View, lease: LeaseRef | None, *, touches_checkpoints: bool) -> None:
+def _check_fence(view: View, lease: LeaseRef | None, *, touches_facts: bool) -> None:
     if lease is not None:
         check_lease(view, lease)
-    elif touches_checkpoints and view.run is not None and view.run.state == "RUNNING":
+    elif touches_facts and view.run is not None and view.run.state == "RUNNING":
         raise LeaseRequired()
 
 
@@ -177,6 +181,22 @@ def _append_events(view: View, commit: CommitDraft, command: CommitThread) -> No
                 raise IdTaken("event", event.event_id)
             named.add(event.event_id)
         commit.append(event._replace(run_id=run_id, task_id=task_id))
+
+
+def _write_state(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    check_batch(command.state, view.state, with_lease=command.lease is not None)
+    run_id, task_id = _origin(view, command.lease)
+    values = new_values(
+        command.state,
+        view.state,
+        commit_sequence=commit.thread.commit_sequence,
+        run_id=run_id,
+        actor=command.actor,
+        now=view.now,
+    )
+    commit.state_values = values
+    versions = {value.key: str(value.version) for value in values}
+    commit.emit("state.changed", {"versions": versions}, BUILDER, run_id=run_id, task_id=task_id)
 
 
 def _save_checkpoints(view: View, commit: CommitDraft, command: CommitThread) -> None:

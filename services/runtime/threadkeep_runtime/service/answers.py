@@ -6,6 +6,8 @@ Schemas and answers come from others, so what holding one against the other cost
 
 from __future__ import annotations
 
+from typing import Any
+
 import jsonschema
 from jsonschema.validators import Draft202012Validator
 
@@ -42,15 +44,19 @@ def answer_problem(
         return None if allowed_decisions else (f"{field}.value_json", "is required: the ticket asks for no decision")
     if schema_json is None:
         return None
+    rule = breach(parse_json(schema_json), parse_json(answer.value_json), "the ticket's schema")
+    return None if rule is None else (f"{field}.value_json", rule)
+
+
+def breach(schema: Any, value: Any, name: str) -> str | None:
+    """What a value breaks of a schema that is called so, in words that don't quote the value (X11), or None."""
     try:
-        error = first_error(parse_json(schema_json), parse_json(answer.value_json))
+        error = first_error(schema, value)
     except TooCostly:
-        return f"{field}.value_json", "takes too many steps to hold against the ticket's schema; make it smaller"
+        return f"takes too many steps to hold against {name}; make it smaller"
     except Exception:  # a reference that leads nowhere, or in circles
-        return f"{field}.value_json", "can't be held against the ticket's schema"
-    if error is None:
-        return None
-    return f"{field}.value_json", f"must match the ticket's schema: {error.json_path} breaks {error.validator}"
+        return f"can't be held against {name}"
+    return None if error is None else f"must match {name}: {error.json_path} breaks {error.validator}"
 
 
 def check_answer(ticket: Ticket, answer: Answer) -> tuple[str, str] | None:

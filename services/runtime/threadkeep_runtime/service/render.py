@@ -128,7 +128,7 @@ def ticket_to_proto(ticket: Ticket) -> ticket_pb2.Ticket:
         assignee=ticket.assignee,
         interrupt_id=ticket.interrupt_id,
         answer=_answer(ticket.answer),
-        resolved_by=_actor(ticket.resolved_by),
+        resolved_by=actor_to_proto(ticket.resolved_by),
         create_time=ticket.create_time,  # type: ignore[arg-type]
         end_time=ticket.end_time,  # type: ignore[arg-type]
     )
@@ -158,7 +158,8 @@ def _answer(answer: Answer | None) -> ticket_pb2.TicketAnswer | None:
     return ticket_pb2.TicketAnswer(decision=answer.decision, value_json=answer.value_json)
 
 
-def _actor(actor: Actor | None) -> payload_pb2.Actor | None:
+def actor_to_proto(actor: Actor | None) -> payload_pb2.Actor | None:
+    """Who acted."""
     if actor is None:
         return None
     return payload_pb2.Actor(kind=f"ACTOR_KIND_{actor.kind}", id=actor.id)  # type: ignore[arg-type]

@@ -1,21 +1,31 @@
-"""ThreadService: the ThreadCommit (R1 to R4)."""
+"""ThreadService: the ThreadCommit (R1 to R4), state keys (R11), and the thread as it is or was (R12)."""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import grpc
 
 from threadkeep.runtime.v1 import thread_service_pb2, thread_service_pb2_grpc
+from threadkeep_chassis.database import Connection, SyncConnection
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.ids import new_id
+from threadkeep_chassis.paging import PageBuilder
+from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import current_call
+from threadkeep_runtime.domain.state import Declaration, declare
+from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
-from threadkeep_runtime.service.calls import answer, origin_of, with_staged
+from threadkeep_runtime.service.calls import CHUNK, answer, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
 from threadkeep_runtime.service.render import lease_expire_time_of, run_to_proto
 from threadkeep_runtime.service.rooms import Rooms
+from threadkeep_runtime.service.state_convert import commands_of, declaration_to_proto, declarations_of
+from threadkeep_runtime.service.view_convert import ViewPage, commit_to_proto
+from threadkeep_runtime.store import state as stored_state
 from threadkeep_runtime.store.apply import Applied
+from threadkeep_runtime.store.thread_views import find_moment, list_commits
 
 pb = thread_service_pb2
 
@@ -31,8 +41,8 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         commit = request.commit
         lease = parse.optional_lease(commit)
         disposition = parse.disposition_of(commit, new_id, self.rooms.limits)
-        if disposition is None and not commit.events and not commit.checkpoint_ops:
-            raise FieldInvalid("commit", "needs a disposition, events or checkpoint_ops")
+        if disposition is None and not commit.events and not commit.checkpoint_ops and not commit.state:
+            raise FieldInvalid("commit", "needs a disposition, events, checkpoint_ops or state")
         ops = ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops", self.rooms.limits)
         rest = {
             "lease": lease,
@@ -58,5 +68,101 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             commit.session_id,
             rest,
             render,
+            commands_of(commit.state, "commit.state"),
         )
         return answer(call, outcome, pb.CommitResponse)
+
+    async def GetThreadView(
+        self, request: pb.GetThreadViewRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetThreadViewResponse:
+        """A page of the thread at one commit. The page token names the commit, so that all pages show one state."""
+        call = current_call()
+        page = self.rooms.pager.page(call, request)
+        thread_key = thread_key_of(call.scope_key, request.session_id)
+        wanted = request.commit_sequence if request.HasField("commit_sequence") else None
+        sequence, part, after = page.after or (wanted, "", "")
+        builder: PageBuilder[Any] = PageBuilder(page)
+
+        def read(connection: SyncConnection) -> ViewPage:
+            view = ViewPage(connection, find_moment(connection, thread_key, sequence), tuple(request.state_keys))
+            view.fill(builder, part, after)
+            return view
+
+        async with self.rooms.database.read(snapshot=True) as connection:
+            view = await connection.run(read)
+        response = view.response()
+        response.next_page_token = builder.token(self.rooms.pager, call, request)
+        return response
+
+    async def ListCommits(
+        self, request: pb.ListCommitsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListCommitsResponse:
+        """Lists a thread's commits, newest first."""
+        call = current_call()
+        page = self.rooms.pager.page(call, request)
+        thread_key = thread_key_of(call.scope_key, request.session_id)
+        before = None if page.after is None else page.after[0]
+        builder: PageBuilder[pb.Commit] = PageBuilder(page)
+        async with self.rooms.database.read() as connection:
+            rows = await connection.run(lambda sync: list_commits(sync, thread_key, before, builder.wanted))
+        for row in rows:
+            if not builder.add(commit_to_proto(row), (row.sequence,)):
+                break
+        return pb.ListCommitsResponse(
+            commits=builder.items, next_page_token=builder.token(self.rooms.pager, call, request)
+        )
+
+    async def DeclareStateKeys(
+        self, request: pb.DeclareStateKeysRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DeclareStateKeysResponse:
+        """Declares state keys, all or none."""
+        call = current_call()
+        limits = self.rooms.limits
+
+        async def work(connection: Connection) -> pb.DeclareStateKeysResponse:
+            now = await connection.now()
+            wanted = declarations_of(request.declarations, now, limits, self.rooms.settings.state_value_bytes)
+
+            def write(sync: SyncConnection) -> list[Declaration]:
+                count = stored_state.lock_scope(sync, call.scope_key)
+                known = stored_state.load_declarations(sync, {(call.scope_key, one.key) for one in wanted})
+                found = [
+                    declare(known.get((call.scope_key, one.key)), one, f"declarations[{index}]")
+                    for index, one in enumerate(wanted)
+                ]
+                count += len(wanted) - len(known)
+                limits.check("max_state_keys", count)
+                changed = [one for one in found if known.get((call.scope_key, one.key)) is not one]
+                stored_state.write_declarations(sync, call.scope_key, changed, count)
+                return found
+
+            found = await connection.run(write)
+            return pb.DeclareStateKeysResponse(keys=[declaration_to_proto(one) for one in found])
+
+        return await idempotent(self.rooms.database, call, request, pb.DeclareStateKeysResponse, work)
+
+    async def ListStateKeys(
+        self, request: pb.ListStateKeysRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListStateKeysResponse:
+        """Lists the scope's state keys by name."""
+        call = current_call()
+        page = self.rooms.pager.page(call, request)
+        builder: PageBuilder[Any] = PageBuilder(page)
+        after = "" if page.after is None else page.after[0]
+        while True:
+            count = min(CHUNK, builder.wanted - len(builder.items))
+            async with self.rooms.database.read() as connection:
+                rows = await connection.run(
+                    lambda sync, after=after, count=count: stored_state.list_declarations(  # type: ignore[misc]
+                        sync, call.scope_key, after, count
+                    )
+                )
+            for row in rows:
+                after = row.key
+                if not builder.add(declaration_to_proto(row), (row.key,)):
+                    break
+            if builder.has_more or len(rows) < count:
+                break
+        return pb.ListStateKeysResponse(
+            keys=builder.items, next_page_token=builder.token(self.rooms.pager, call, request)
+        )

@@ -19,10 +19,12 @@ from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.store.apply_work import write_work
 from threadkeep_runtime.store.deleting import write_deletions
+from threadkeep_runtime.store.purging import write_purges
 from threadkeep_runtime.store.rows import (
     event_columns,
     thread_row,
 )
+from threadkeep_runtime.store.state import write_values
 from threadkeep_runtime.store.statements import keyed, run_many, update_by
 from threadkeep_runtime.tables import (
     commits,
@@ -126,7 +128,9 @@ def apply_decisions(
     _write_shared(connection, writing, known)
     _write_threads(connection, writing)
     write_work(connection, writing)
+    write_values(connection, writing)
     write_deletions(connection, writing)
+    write_purges(connection, writing)
     changes = [decision.checkpoints for decision in writing if decision.checkpoints is not None]
     if changes:
         apply_changes(connection, changes)
@@ -207,6 +211,8 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
                 "first_event_sequence": decision.first_event_sequence,
                 "event_count": len(decision.events),
                 "create_time": decision.now,
+                "open_run": decision.open_run,
+                "root_checkpoint_id": row["root_checkpoint_id"],
             }
             for decision, row in rows
         ],

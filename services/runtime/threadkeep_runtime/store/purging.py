@@ -20,7 +20,7 @@ from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
 from threadkeep_runtime.domain.values import Thread
 from threadkeep_runtime.store.deleting import Swept, delete_some
 from threadkeep_runtime.store.statements import padded, run_many, update_by
-from threadkeep_runtime.tables import commits, events, log_floors, runs, tasks, threads, tickets
+from threadkeep_runtime.tables import commits, events, log_floors, runs, state_values, tasks, threads, tickets
 
 TASKS_AT_ONCE = 200
 
@@ -61,9 +61,7 @@ _RUNS_OF = sa.select(runs.c.run_id).where(
     runs.c.thread_key == _THREAD, runs.c.task_id.in_(sa.bindparam("task_ids", expanding=True))
 )
 _DELETE_WORK = tuple(
-    sa.delete(table).where(
-        table.c.thread_key == _THREAD, table.c.task_id.in_(sa.bindparam("task_ids", expanding=True))
-    )
+    sa.delete(table).where(table.c.thread_key == _THREAD, table.c.task_id.in_(sa.bindparam("task_ids", expanding=True)))
     for table in (tickets, runs, tasks)
 )
 _MOVE_FLOORS = update_by(threads, "thread_key")
@@ -101,7 +99,9 @@ def load_purge(connection: Connection, thread: Thread, command: PurgeThread, now
 
 def write_purges(connection: Connection, writing: Sequence[Decision]) -> None:
     """Moves floors and deletes tasks with their runs and tickets."""
-    purges = [(thread, plan) for one in writing if (thread := one.thread) is not None and (plan := one.purge) is not None]
+    purges = [
+        (thread, plan) for one in writing if (thread := one.thread) is not None and (plan := one.purge) is not None
+    ]
     moved = [(thread, plan) for thread, plan in purges if plan.position]
     run_many(
         connection,
@@ -143,8 +143,27 @@ def sweep_history(connection: Connection, thread_key: str, rows: int) -> Swept:
         done += delete_some(connection, table, conditions, [table.c.sequence], rows - done)
         if done >= rows:
             return Swept(done, False)
+    done += _sweep_state(connection, thread_key, floors.commit_floor, rows - done)
+    if done >= rows:
+        return Swept(done, False)
     connection.execute(_SWEPT, {"thread_key": thread_key, "upto": floors.commit_floor})
     return Swept(done, True)
+
+
+def _sweep_state(connection: Connection, thread_key: str, commit_floor: int, rows: int) -> int:
+    """Values of state keys that no view reads any more: a newer one was there at the oldest commit that is left."""
+    values, newer = state_values.c, state_values.alias("newer").c
+    conditions = [
+        values.thread_key == thread_key,
+        values.commit_sequence <= commit_floor,
+        sa.exists().where(
+            newer.thread_key == values.thread_key,
+            newer.key == values.key,
+            newer.commit_sequence > values.commit_sequence,
+            newer.commit_sequence <= commit_floor + 1,
+        ),
+    ]
+    return delete_some(connection, state_values, conditions, [values.key, values.commit_sequence], rows)
 
 
 def _history(

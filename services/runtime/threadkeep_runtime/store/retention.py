@@ -1,8 +1,8 @@
-"""A scope's policy, and where in the scope something is due (R19). What goes is decided thread by thread, by commits."""
+"""A policy, and where in its scope something is due (R19). What goes is decided by commits, thread by thread."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ _P, _O, _R, _T = retention_policies.c, loop_owners.c, receipts.c, threads.c
 class StoredPolicy:
     """A scope's policy as it is stored."""
 
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     revision: int = 0
     update_time: datetime | None = None
 
@@ -86,9 +86,7 @@ def set_policy(
 
 def policies_after(connection: Connection, scope_key: str, count: int) -> list[tuple[str, Policy]]:
     """The next scopes that have a policy, in the order of their keys."""
-    statement = (
-        sa.select(_P.scope_key, _P.policy).where(_P.scope_key > scope_key).order_by(_P.scope_key).limit(count)
-    )
+    statement = sa.select(_P.scope_key, _P.policy).where(_P.scope_key > scope_key).order_by(_P.scope_key).limit(count)
     return [(key, Policy.of_json(stored)) for key, stored in connection.execute(statement)]
 
 
@@ -240,4 +238,3 @@ def _checkpoints_due(rule: Rule | None, now: datetime) -> sa.ColumnElement[bool]
         .having(number > max(rule.keep_latest, 1), sa.or_(sa.false(), *due))
     )
     return sa.exists(group.correlate(threads))
-

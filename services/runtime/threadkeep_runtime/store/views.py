@@ -26,7 +26,9 @@ from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack, sta
 from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
+from threadkeep_runtime.store.purging import load_purge
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
+from threadkeep_runtime.store.state import load_held
 from threadkeep_runtime.store.statements import one_of, padded
 from threadkeep_runtime.store.view_parts import (
     RUNS,
@@ -121,6 +123,13 @@ def views_of_locked(
     named_runs = load_pairs(connection, RUNS, missing_runs, "run_id", run_of)
     taken = load_taken(connection, batch)
     indexes = load_checkpoint_indexes(connection, batch, found)
+    named_state = [
+        (command.thread_key, command.scope_key, one.key)
+        for command in batch
+        if isinstance(command, commands.CommitThread)
+        for one in command.state.commands
+    ]
+    held = load_held(connection, named_state) if named_state else {}
     views = []
     for command in asked:
         key = command.thread_key
@@ -149,10 +158,11 @@ def views_of_locked(
                 taken=taken.get(key, frozenset()),
                 next_task=next_tasks.get(key),
                 checkpoints=indexes.get(key, CheckpointIndex()),
+                state=held.get(key, {}),
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
                 if rolls_back and task is not None
                 else None,
-                **_rare_parts(connection, command, found),
+                **_rare_parts(connection, command, found, moment),
             )
         )
     return views
@@ -164,10 +174,14 @@ def _shows_tickets(command: commands.Command) -> bool:
     return isinstance(command, _SHOWS_TICKETS)
 
 
-def _rare_parts(connection: Connection, command: commands.Command, found: dict[str, Thread]) -> dict[str, Any]:
+def _rare_parts(
+    connection: Connection, command: commands.Command, found: dict[str, Thread], now: datetime
+) -> dict[str, Any]:
     """What only removals, copies and commits with staged values need to know."""
     if isinstance(command, commands.RemoveCheckpoints) and command.thread_key in found:
-        return {"removal": load_removal(connection, command.thread_key, command.run_ids)}
+        return {"removal": load_removal(connection, command.thread_key, command.run_ids, command.rule, now)}
+    if isinstance(command, commands.PurgeThread) and command.thread_key in found:
+        return {"purge": load_purge(connection, found[command.thread_key], command, now)}
     if isinstance(command, commands.CommitThread) and (named := staged_values(command.ops)):
         return {"staged": load_staged(connection, command.scope_key, [value.staged_id for value in named])}
     if isinstance(command, commands.CopyCheckpoints):

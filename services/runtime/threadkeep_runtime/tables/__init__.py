@@ -16,6 +16,7 @@ from threadkeep_runtime.tables.log import commits, events, log_floors, log_parti
 from threadkeep_runtime.tables.retention import loop_owners, retention_policies
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
+from threadkeep_runtime.tables.state import state_key_counters, state_keys, state_values
 from threadkeep_runtime.tables.store import store_counters, store_items
 from threadkeep_runtime.tables.threads import session_metadata, threads, tombstones
 from threadkeep_runtime.tables.work import RUN_STATES, TASK_STATES, TICKET_STATES, leases, runs, tasks, tickets
@@ -44,6 +45,9 @@ __all__ = [
     "scopes",
     "session_metadata",
     "staged_chunks",
+    "state_key_counters",
+    "state_keys",
+    "state_values",
     "store_counters",
     "store_items",
     "tasks",

@@ -23,6 +23,10 @@ commits = sa.Table(
     sa.Column("first_event_sequence", sa.BigInteger, nullable=False),
     sa.Column("event_count", sa.Integer, nullable=False),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
+    # What a view as of this commit can't read elsewhere: the run that was open after it, a JSON object of what changes
+    # in a run (see domain/snapshots.py), {} if none was; the head of the root namespace. NULL: from before such views.
+    sa.Column("open_run", sa.Text),
+    sa.Column("root_checkpoint_id", Key()),
     sa.CheckConstraint("sequence > 0", name="sequence_dense_from_1"),
 )
 

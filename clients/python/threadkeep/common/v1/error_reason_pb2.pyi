@@ -68,6 +68,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
     ERROR_REASON_UPLOAD_MISMATCH: _ErrorReason.ValueType  # 48
     """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+    ERROR_REASON_STATE_KEY_PINNED: _ErrorReason.ValueType  # 49
+    """FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
+    schema_version.
+    """
     ERROR_REASON_STAGED_VALUE_INCOMPLETE: _ErrorReason.ValueType  # 55
     """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
@@ -80,6 +84,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INVALID_ARGUMENT: the ticket's answer does not match its schema or its allowed decisions."""
     ERROR_REASON_CHECKPOINT_ID_ORDER: _ErrorReason.ValueType  # 64
     """INVALID_ARGUMENT: a new checkpoint's id does not sort above the greatest of its namespace."""
+    ERROR_REASON_STATE_KEY_UNDECLARED: _ErrorReason.ValueType  # 65
+    """INVALID_ARGUMENT: the state key is not declared in the caller's scope."""
+    ERROR_REASON_STATE_CONFLICT: _ErrorReason.ValueType  # 66
+    """INVALID_ARGUMENT: commands of one commit on one state key exclude each other; nothing of the commit happened."""
     ERROR_REASON_CURSOR_EXPIRED: _ErrorReason.ValueType  # 80
     """OUT_OF_RANGE: the cursor is older than what is kept; metadata `oldest_cursor` carries the oldest (base64)."""
     ERROR_REASON_CURSOR_UNKNOWN: _ErrorReason.ValueType  # 81
@@ -88,6 +96,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """OUT_OF_RANGE: history up to there was compacted; metadata `oldest_revision` carries the oldest left."""
     ERROR_REASON_OFFSET_OUT_OF_RANGE: _ErrorReason.ValueType  # 83
     """OUT_OF_RANGE: the offset lies beyond the content's end."""
+    ERROR_REASON_COMMIT_COMPACTED: _ErrorReason.ValueType  # 84
+    """OUT_OF_RANGE: the thread as of that commit is no longer kept; metadata `oldest_commit` carries the oldest that is."""
     ERROR_REASON_FRESHNESS_TIMEOUT: _ErrorReason.ValueType  # 90
     """DEADLINE_EXCEEDED: the projection did not reach `at_least` in time."""
     ERROR_REASON_WAIT_TIMEOUT: _ErrorReason.ValueType  # 91
@@ -168,6 +178,10 @@ ERROR_REASON_CHECKPOINT_DELETED: ErrorReason.ValueType  # 47
 """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
 ERROR_REASON_UPLOAD_MISMATCH: ErrorReason.ValueType  # 48
 """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+ERROR_REASON_STATE_KEY_PINNED: ErrorReason.ValueType  # 49
+"""FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
+schema_version.
+"""
 ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
@@ -180,6 +194,10 @@ ERROR_REASON_TICKET_ANSWER_INVALID: ErrorReason.ValueType  # 63
 """INVALID_ARGUMENT: the ticket's answer does not match its schema or its allowed decisions."""
 ERROR_REASON_CHECKPOINT_ID_ORDER: ErrorReason.ValueType  # 64
 """INVALID_ARGUMENT: a new checkpoint's id does not sort above the greatest of its namespace."""
+ERROR_REASON_STATE_KEY_UNDECLARED: ErrorReason.ValueType  # 65
+"""INVALID_ARGUMENT: the state key is not declared in the caller's scope."""
+ERROR_REASON_STATE_CONFLICT: ErrorReason.ValueType  # 66
+"""INVALID_ARGUMENT: commands of one commit on one state key exclude each other; nothing of the commit happened."""
 ERROR_REASON_CURSOR_EXPIRED: ErrorReason.ValueType  # 80
 """OUT_OF_RANGE: the cursor is older than what is kept; metadata `oldest_cursor` carries the oldest (base64)."""
 ERROR_REASON_CURSOR_UNKNOWN: ErrorReason.ValueType  # 81
@@ -188,6 +206,8 @@ ERROR_REASON_REVISION_COMPACTED: ErrorReason.ValueType  # 82
 """OUT_OF_RANGE: history up to there was compacted; metadata `oldest_revision` carries the oldest left."""
 ERROR_REASON_OFFSET_OUT_OF_RANGE: ErrorReason.ValueType  # 83
 """OUT_OF_RANGE: the offset lies beyond the content's end."""
+ERROR_REASON_COMMIT_COMPACTED: ErrorReason.ValueType  # 84
+"""OUT_OF_RANGE: the thread as of that commit is no longer kept; metadata `oldest_commit` carries the oldest that is."""
 ERROR_REASON_FRESHNESS_TIMEOUT: ErrorReason.ValueType  # 90
 """DEADLINE_EXCEEDED: the projection did not reach `at_least` in time."""
 ERROR_REASON_WAIT_TIMEOUT: ErrorReason.ValueType  # 91

@@ -12,6 +12,7 @@ from threadkeep.common.v1 import payload_pb2 as _payload_pb2
 from threadkeep.runtime.v1 import checkpoint_pb2 as _checkpoint_pb2
 from threadkeep.runtime.v1 import event_pb2 as _event_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
+from threadkeep.runtime.v1 import state_pb2 as _state_pb2
 from threadkeep.runtime.v1 import ticket_pb2 as _ticket_pb2
 import builtins as _builtins
 import sys
@@ -148,6 +149,7 @@ class ThreadCommit(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_OPS_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The thread's session."""
     expected_thread_version: _builtins.int
@@ -180,6 +182,10 @@ class ThreadCommit(_message.Message):
     def actor(self) -> _payload_pb2.Actor:
         """Who commits."""
 
+    @_builtins.property
+    def state(self) -> _containers.RepeatedCompositeFieldContainer[_state_pb2.StateCommand]:
+        """Changes of state keys. While a run of the thread is leased, they need its lease (LEASE_REQUIRED)."""
+
     def __init__(
         self,
         *,
@@ -192,10 +198,11 @@ class ThreadCommit(_message.Message):
         events: _abc.Iterable[_event_pb2.EventDraft] | None = ...,
         checkpoint_ops: _abc.Iterable[_checkpoint_pb2.CheckpointOp] | None = ...,
         actor: _payload_pb2.Actor | None = ...,
+        state: _abc.Iterable[_state_pb2.StateCommand] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "disposition", b"disposition", "ended", b"ended", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "running", b"running"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "checkpoint_ops", b"checkpoint_ops", "disposition", b"disposition", "ended", b"ended", "events", b"events", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "running", b"running", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "checkpoint_ops", b"checkpoint_ops", "disposition", b"disposition", "ended", b"ended", "events", b"events", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "running", b"running", "session_id", b"session_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_thread_version: _TypeAlias = _typing.Literal["expected_thread_version"]  # noqa: Y015
     _WhichOneofArgType__expected_thread_version: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version"]  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ThreadServiceStub:
-    """Writes threads.
+    """Writes and shows threads.
     """
 
     def __init__(self, channel):
@@ -40,16 +40,67 @@ class ThreadServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.CommitRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.CommitResponse.FromString,
                 _registered_method=True)
+        self.GetThreadView = channel.unary_unary(
+                '/threadkeep.runtime.v1.ThreadService/GetThreadView',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.GetThreadViewRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.GetThreadViewResponse.FromString,
+                _registered_method=True)
+        self.ListCommits = channel.unary_unary(
+                '/threadkeep.runtime.v1.ThreadService/ListCommits',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsResponse.FromString,
+                _registered_method=True)
+        self.DeclareStateKeys = channel.unary_unary(
+                '/threadkeep.runtime.v1.ThreadService/DeclareStateKeys',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.DeclareStateKeysRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.DeclareStateKeysResponse.FromString,
+                _registered_method=True)
+        self.ListStateKeys = channel.unary_unary(
+                '/threadkeep.runtime.v1.ThreadService/ListStateKeys',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListStateKeysRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListStateKeysResponse.FromString,
+                _registered_method=True)
 
 
 class ThreadServiceServicer:
-    """Writes threads.
+    """Writes and shows threads.
     """
 
     def Commit(self, request, context):
         """Applies one ThreadCommit. Checked in this order: the receipt (replay, REQUEST_ID_REUSED), the session
         (SESSION_NOT_FOUND), the lease (RUN_NOT_FOUND, LEASE_LOST; LEASE_REQUIRED), the version (THREAD_VERSION_CONFLICT), the
-        disposition and the rest. A commit on an unused session id that carries a checkpoint and no lease creates the session.
+        state (STATE_KEY_UNDECLARED, STATE_CONFLICT), the disposition and the rest. A commit on an unused session id that carries
+        a checkpoint and no lease creates the session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetThreadView(self, request, context):
+        """Shows a thread at its head, or as it was after any commit that is kept: one state, however many pages it fills.
+        SESSION_NOT_FOUND, COMMIT_COMPACTED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCommits(self, request, context):
+        """Lists a thread's commits, newest first. SESSION_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeclareStateKeys(self, request, context):
+        """Declares state keys for the caller's scope, all or none. Declaring what is declared already changes nothing.
+        STATE_KEY_PINNED, LIMIT_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListStateKeys(self, request, context):
+        """Lists the scope's state keys by name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -63,6 +114,26 @@ def add_ThreadServiceServicer_to_server(servicer, server):
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.CommitRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.CommitResponse.SerializeToString,
             ),
+            'GetThreadView': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetThreadView,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.GetThreadViewRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.GetThreadViewResponse.SerializeToString,
+            ),
+            'ListCommits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCommits,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsResponse.SerializeToString,
+            ),
+            'DeclareStateKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareStateKeys,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.DeclareStateKeysRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.DeclareStateKeysResponse.SerializeToString,
+            ),
+            'ListStateKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStateKeys,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListStateKeysRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListStateKeysResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'threadkeep.runtime.v1.ThreadService', rpc_method_handlers)
@@ -72,7 +143,7 @@ def add_ThreadServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ThreadService:
-    """Writes threads.
+    """Writes and shows threads.
     """
 
     @staticmethod
@@ -92,6 +163,114 @@ class ThreadService:
             '/threadkeep.runtime.v1.ThreadService/Commit',
             threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.CommitRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.CommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetThreadView(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.ThreadService/GetThreadView',
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.GetThreadViewRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.GetThreadViewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCommits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.ThreadService/ListCommits',
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareStateKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.ThreadService/DeclareStateKeys',
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.DeclareStateKeysRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.DeclareStateKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStateKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.ThreadService/ListStateKeys',
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListStateKeysRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListStateKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,7 +6,7 @@ from alembic import op
 from threadkeep_chassis.database import JsonText, Key, UtcTimestamp
 
 revision = "0011"
-down_revision = "0006"
+down_revision = "0007"
 
 
 def upgrade() -> None:
