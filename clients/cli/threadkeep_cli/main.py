@@ -16,6 +16,7 @@ from threadkeep_cli.groups import (
     config,
     events,
     messages,
+    retention,
     runs,
     sessions,
     state,
@@ -47,6 +48,7 @@ for _name, _group in (
     ("state", state),
     ("config", config),
     ("artifacts", artifacts),
+    ("retention", retention),
     ("worker", worker),
 ):
     app.add_typer(_group.app, name=_name)

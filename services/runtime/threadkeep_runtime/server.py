@@ -10,6 +10,7 @@ import grpc
 from threadkeep.runtime.v1 import (
     checkpoint_service_pb2_grpc,
     event_service_pb2_grpc,
+    retention_service_pb2_grpc,
     run_service_pb2_grpc,
     session_service_pb2_grpc,
     store_service_pb2_grpc,
@@ -28,13 +29,14 @@ from threadkeep_chassis.meta import load_token_secret
 from threadkeep_chassis.migrations import MigrationSet, prepare
 from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
-from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands
 from threadkeep_runtime.commands.deletions import Sweeper
+from threadkeep_runtime.commands.retention import Purger
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.loops.recovery import Recovery
+from threadkeep_runtime.loops.retention import Retention
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
@@ -42,6 +44,7 @@ from threadkeep_runtime.service.answers import check_answer
 from threadkeep_runtime.service.checkpoint_service import CheckpointServicer
 from threadkeep_runtime.service.event_service import EventServicer
 from threadkeep_runtime.service.render import Receipts
+from threadkeep_runtime.service.retention_service import RetentionServicer
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
 from threadkeep_runtime.service.session_service import SessionServicer
@@ -58,7 +61,7 @@ MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
 PURGE_SECONDS = 600.0
 
-_SERVICES = ("Checkpoint", "Event", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
+_SERVICES = ("Checkpoint", "Event", "Retention", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
@@ -70,11 +73,13 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
     closing: list[Callable[[], Awaitable[None]]] = []
     checkpoints, events, worker = CheckpointServicer(), EventServicer(), WorkerServicer()
     runs, sessions, tasks = RunServicer(), SessionServicer(), TaskServicer()
+    retention = RetentionServicer()
     store, threads, tickets = StoreServicer(), ThreadServicer(), TicketServicer()
 
     def register(server: grpc.aio.Server) -> None:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
         event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
+        retention_service_pb2_grpc.add_RetentionServiceServicer_to_server(retention, server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
         session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
@@ -137,15 +142,17 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
         commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
-        for servicer in (checkpoints, runs, sessions, store, tasks, threads, tickets, worker):
+        purger = Purger(database, pipeline, sweeper, settings.receipt_ttl_seconds)
+        retention.purger = purger
+        for servicer in (checkpoints, retention, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
         events.feeds, events.pager = feeds, pager
         worker.database, worker.feeds = database, feeds
 
         recovery = Recovery(database, pipeline)
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
-        receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
-        loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
+        loops.every("receipts", PURGE_SECONDS, purger.purge_receipts)
+        loops.every("retention", settings.retention_interval_seconds, Retention(database, purger).run_once)
         loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
         staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)

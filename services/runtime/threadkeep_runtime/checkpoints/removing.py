@@ -43,8 +43,10 @@ _VALUES = sa.select(_B.checkpoint_ns, _B.channel, _B.version, _B.type).where(_B.
 _WRITES = (
     sa.select(_W.checkpoint_ns, _W.checkpoint_id, _W.channel).where(_W.thread_id == _THREAD).distinct()
 )  # fmt: skip
-_TIMES = sa.select(_C.checkpoint_ns, _C.checkpoint_id, sa.func.coalesce(_C.create_time, threads.c.create_time)).where(
-    _C.thread_id == _THREAD, threads.c.thread_key == _THREAD
+_TIMES = (
+    sa.select(_C.checkpoint_ns, _C.checkpoint_id, sa.func.coalesce(_C.create_time, threads.c.create_time))
+    .join(threads, threads.c.thread_key == _C.thread_id)
+    .where(_C.thread_id == _THREAD)
 )
 _HOLDS = sa.select(_C.checkpoint_id).where(_C.thread_id == _THREAD).limit(1)
 _SESSIONS = (

@@ -68,6 +68,8 @@ class PurgePlan:
     """Events up to this sequence go; the thread's own floor if none do."""
     commit_floor: int
     """So do commits."""
+    event_count: int = 0
+    """How many events go."""
     position: int = 0
     """Of the last event that goes, in the thread's partition; 0 if none do."""
     task_ids: tuple[str, ...] = ()

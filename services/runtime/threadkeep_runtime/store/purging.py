@@ -80,7 +80,7 @@ _UNSWEPT = (
 _FLOORS = sa.select(threads.c.commit_floor, threads.c.event_floor).where(threads.c.thread_key == _THREAD)
 _SWEPT = (
     sa.update(threads)
-    .where(threads.c.thread_key == _THREAD, threads.c.swept_floor < sa.bindparam("upto"))
+    .where(threads.c.thread_key == sa.bindparam("key"), threads.c.swept_floor < sa.bindparam("upto"))
     .values(swept_floor=sa.bindparam("upto"))
 )
 
@@ -92,9 +92,12 @@ def load_purge(connection: Connection, thread: Thread, command: PurgeThread, now
     if floors is None and not task_ids:
         return None
     event_floor, commit_floor, position = floors or (thread.event_floor, thread.commit_floor, 0)
-    named = {"thread_key": thread.thread_key, "task_ids": padded(task_ids)}
-    run_ids = tuple(connection.scalars(_RUNS_OF, named)) if task_ids else ()
-    return PurgePlan(event_floor, commit_floor, position, task_ids, run_ids)
+    run_ids: tuple[str, ...] = ()
+    if task_ids:
+        named = {"thread_key": thread.thread_key, "task_ids": padded(task_ids)}
+        run_ids = tuple(connection.scalars(_RUNS_OF, named))
+    gone = event_floor - thread.event_floor
+    return PurgePlan(event_floor, commit_floor, gone, position, task_ids, run_ids)
 
 
 def write_purges(connection: Connection, writing: Sequence[Decision]) -> None:
@@ -146,7 +149,7 @@ def sweep_history(connection: Connection, thread_key: str, rows: int) -> Swept:
     done += _sweep_state(connection, thread_key, floors.commit_floor, rows - done)
     if done >= rows:
         return Swept(done, False)
-    connection.execute(_SWEPT, {"thread_key": thread_key, "upto": floors.commit_floor})
+    connection.execute(_SWEPT, {"key": thread_key, "upto": floors.commit_floor})
     return Swept(done, True)
 
 
