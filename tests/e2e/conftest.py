@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from threadkeep.runtime.v1 import task_pb2
 from threadkeep.worker import ExecutionSettings, Worker
 
 ROOT = Path(__file__).resolve().parents[2]
+_SOURCES = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 class Site:
@@ -56,7 +58,7 @@ class Site:
             "--scope", json.dumps(self.scope), "--poll-wait", "2", "--tool-module", "tests.support.worker_graphs",
             *[part for name in GRAPHS for part in ("--graph", f"{name}=tests.support.worker_graphs:{name}")],
             *arguments,
-            env={"FOLDER": str(self.folder.path), "PYTHONPATH": str(ROOT), **environment},
+            env={"FOLDER": str(self.folder.path), "PYTHONPATH": _SOURCES, **environment},
         )  # fmt: skip
         await process.printed("takes runs")
         return process

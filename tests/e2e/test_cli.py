@@ -14,6 +14,9 @@ import pytest
 
 from tests.support.processes import BIN, Processes
 from tests.support.suite import Suite
+from tests.support.waiting import eventually
+from threadkeep import AsyncClient
+from threadkeep.runtime.v1 import commit_pb2
 
 pytestmark = pytest.mark.suite(backends=["sqlite"], topologies=["split"])
 
@@ -39,7 +42,7 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=self.folder,
-            env={"PATH": str(BIN), "COLUMNS": "300", **SOURCES, **self.env, **(env or {})},
+            env={"PATH": f"{BIN}:/usr/bin:/bin", "COLUMNS": "300", **SOURCES, **self.env, **(env or {})},
         )
         output, errors = await asyncio.wait_for(child.communicate(stdin), 120)
         assert "Traceback" not in errors.decode(), errors.decode()
@@ -84,8 +87,12 @@ async def test_sessions_and_tasks_from_a_script(shell: Shell) -> None:
     assert "threadkeep tasks list" in error["advice"]
     assert (await shell.json("tasks", "cancel", task["task_id"]))["state"] == "TASK_STATE_CANCELED"
     assert (await shell.run("tasks", "wait", task["task_id"]))[0] == ENDED_BADLY
+    retried = await shell.json("tasks", "retry", task["task_id"], "--not-before", "1h")
+    assert (retried["retry_of"], retried["state"]) == (task["task_id"], "TASK_STATE_SUBMITTED")
+    assert "run_id" not in retried
+    assert (await shell.json("tasks", "cancel", "--session", task["session_id"]))["task_count"] == 1
     listed = await shell.json("tasks", "list", "--state", "canceled")
-    assert [one["task_id"] for one in listed] == [task["task_id"]]
+    assert [one["task_id"] for one in listed] == [retried["task_id"], task["task_id"]]
     events = await shell.json("events", "list", "--session", "s-1", "--type", "threadkeep.task.*")
     assert [one["type"].rpartition(".")[2] for one in events][:1] == ["submitted"]
     messages = await shell.json("messages", "list", "s-1", "--at-least", events[-1]["cursor"])
@@ -136,6 +143,30 @@ async def test_a_task_worked_on_by_a_worker_of_the_command_line(shell: Shell, pr
     assert await worker.wait(60) == 0
 
 
+async def test_dead_letters_are_shown_requeued_and_purged(shell: Shell, shared_suite: Suite) -> None:
+    scope = {"tenant": shell.env["THREADKEEP_SCOPE"].partition("=")[2]}
+    async with AsyncClient(shared_suite.addresses, scope=scope) as client:
+        session_id = (await client.sessions.create()).session.session_id
+        drafts = [client.outbox.message("order.placed", {"n": 1}, to_session="nobody")]
+        await client.threads.commit(commit_pb2.ThreadCommit(session_id=session_id, outbox=drafts))
+
+    async def dead() -> Any:
+        return await shell.json("outbox", "dead", "--payload")
+
+    (one,) = await eventually(dead)
+    assert (one["target_session_id"], one["last_error"], one["payload"]["json"]) == (
+        "nobody",
+        "SESSION_NOT_FOUND",
+        {"n": 1},
+    )
+    assert (await shell.json("outbox", "requeue", one["message_id"]))["requeued_count"] == 1
+    assert await eventually(dead)
+    assert [row["state"] for row in await shell.json("outbox", "list", "--state", "dead")] == [one["state"]]
+    assert (await shell.run("outbox", "purge"))[0] == USAGE
+    assert (await shell.json("outbox", "purge", "--all"))["purged_count"] == 1
+    assert await shell.json("outbox", "list") == []
+
+
 async def test_config_is_put_explained_rolled_back_hidden_and_watched(shell: Shell) -> None:
     (shell.folder / "p.json").write_text('{"type": "scripted", "options": {"script": []}}')
     (shell.folder / "q.yaml").write_text("type: scripted\nmodel: second\n")
@@ -171,6 +202,57 @@ async def test_a_faulty_file_is_told_by_line_and_the_others_are_applied(shell: S
     assert code == USAGE
     assert "agents/bad.yaml:2" in output
     assert (await shell.json("config", "get", "agent", "good"))["name"] == "good"
+
+
+@pytest.mark.rule("C7")
+async def test_a_directory_is_compared_applied_pruned_and_exported(shell: Shell) -> None:
+    folder = shell.folder / "defs" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "a.md").write_text("One.\nTwo.\nThree.")
+    (folder / "b.md").write_text("B.")
+    await shell.run("config", "apply", "defs")
+    (folder / "a.md").write_text("One.\n2.\nThree.")
+    (folder / "b.md").unlink()
+    code, output, _ = await shell.run("config", "apply", "defs", "--prune", "--dry-run")
+    assert code == 0
+    lines = [line.strip() for line in output.splitlines()]
+    assert lines[0].split() == ["~", "updated", "agent", "a"]
+    assert lines[1] == "agent.system_prompt"
+    assert {"-Two.", "+2."} <= set(lines)
+    assert any(line.split() == ["-", "deleted", "agent", "b"] for line in lines)
+    code, output, _ = await shell.run("config", "apply", "defs")
+    assert "kept" in output
+    assert (await shell.json("config", "get", "agent", "b"))["name"] == "b"
+    await shell.run("config", "apply", "defs", "--prune")
+    assert (await shell.fails("config", "get", "agent", "b"))[0] == NOT_FOUND
+    exported = await shell.json("config", "export", "out")
+    assert exported == {"files": ["agents/a.md"], "problems": []}
+    assert (shell.folder / "out" / "agents" / "a.md").read_text().endswith("One.\n2.\nThree.\n")
+    assert (await shell.run("config", "export", "out"))[0] == USAGE
+    assert (await shell.run("config", "export", "out", "--force"))[0] == 0
+
+
+@pytest.mark.rule("X4")
+async def test_an_entity_is_edited_in_the_editor(shell: Shell) -> None:
+    def editor(command: str) -> dict[str, str]:
+        return {"EDITOR": f"sh -c '{command}' --"}
+
+    new = editor('printf "system_prompt: Be brief.\\nresponse_schema: {type: object}\\n" >> "$1"')
+    code, output, errors = await shell.run("config", "edit", "agent", "clerk", env=new)
+    assert code == 0, (output, errors)
+    first = await shell.json("config", "get", "agent", "clerk")
+    assert first["definition"]["agent"]["response_schema_json"] == {"type": "object"}
+    code, output, _ = await shell.run("config", "edit", "agent", "clerk", env=editor("true"))
+    assert (code, "nothing changed" in output) == (0, True)
+    await shell.run("config", "edit", "agent", "clerk", env=editor('sed -i s/brief/long/ "$1"'))
+    changed = await shell.json("config", "get", "agent", "clerk")
+    assert changed["definition"]["agent"]["system_prompt"] == "Be long."
+    assert changed["definition"]["agent"]["response_schema_json"] == {"type": "object"}
+    code, output, _ = await shell.run("config", "edit", "agent", "clerk", env=editor('echo "colour: red" >> "$1"'))
+    assert (code, "kept in" in output) == (USAGE, True)
+    code, output, _ = await shell.run("config", "diff", "agent", "clerk", str(first["revision"]))
+    assert output.splitlines()[0] == "agent.system_prompt"
+    assert {"-Be brief.", "+Be long."} <= {line.strip() for line in output.splitlines()}
 
 
 async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:

@@ -6,15 +6,17 @@ import inspect
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.suite import Suite
+from tests.support.waiting import eventually
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._async_parts import PARTS
-from threadkeep.config.v1 import entity_pb2, watch_pb2
+from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, state_pb2, task_pb2, ticket_pb2
 
 pytestmark = pytest.mark.suite(backends=["sqlite", "postgres"], topologies=["embedded", "split"])
@@ -89,9 +91,9 @@ def _methods() -> set[str]:
     return {f"{name}.{method}" for name, part in PARTS.items() for method in vars(part) if not method.startswith("_")}
 
 
-@pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
+@pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R16", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
 async def test_every_call_of_the_client(call: Both, tmp_path: Path) -> None:
-    for part in (_config, _sessions, _runs, _checkpoints, _store, _artifacts):
+    for part in (_config, _sessions, _runs, _later_tasks, _outbox, _checkpoints, _store, _artifacts):
         await part(call, tmp_path)
     assert _methods() - call.called == set()
 
@@ -123,6 +125,12 @@ async def _config(call: Both, tmp_path: Path) -> None:
     applied = await call("config.apply_set", files)
     assert [one.entity.name for one in applied.changes] == ["filed"]
     assert [one.path for one in applied.problems] == ["agents/bad.yaml"]
+    exported = await call("config.export_set", types=["agent"], page_size=1)
+    assert sorted(one.path for one in exported) == ["agents/echo.yaml", "agents/filed.md"]
+    found = await call("config.resolve_many", [("agent", "filed"), ("tool", "nowhere")])
+    assert [one and one.name for one in found] == ["filed", None]
+    kept = await call("config.apply_set", {}, dry_run=True, keep_missing=True, with_fields=True)
+    assert [set_pb2.SetAction.Name(one.action) for one in kept.changes] == ["SET_ACTION_KEPT"]
     with pytest.raises(errors.FileManaged):
         await call("config.delete", "agent", "filed")
     only = watch_pb2.WatchFilter(filter_id="f", types=[entity_pb2.ENTITY_TYPE_AGENT], names=["echo"])
@@ -220,6 +228,19 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     await _events(call, task, canceled.receipt.cursor)
 
 
+async def _later_tasks(call: Both, tmp_path: Path) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    made = {"session_id": "for later", "create_missing": True, "agent_name": "echo"}
+    task = (await call("tasks.submit", "later", not_before=later, **made)).task
+    assert not task.HasField("run_id")
+    with pytest.raises(errors.TaskNotTerminal):
+        await call("tasks.retry", task.task_id)
+    assert await call("tasks.cancel_many", session_id="for later", states=[task_pb2.TASK_STATE_WORKING]) == 0
+    assert await call("tasks.cancel_many", session_id="for later", reason="enough") == 1
+    retried = (await call("tasks.retry", task.task_id, keep_manifest=True, not_before=later)).task
+    assert (retried.retry_of, retried.session_id) == (task.task_id, "for later")
+
+
 async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     listed = await call("events.list", session_id=task.session_id, page_size=3)
     assert [one.sequence for one in listed] == [*range(1, len(listed) + 1)]
@@ -243,6 +264,43 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 1
     for service in ("runtime", "config", "artifacts", "projection"):
         assert service in (await call("info.get", service)).services
+
+
+async def _outbox(call: Both, tmp_path: Path) -> None:
+    session_id = (await call("sessions.create")).session.session_id
+    call.called |= {"outbox.message", "outbox.task_on_arrival", "outbox.webhook"}
+    write = call.client.outbox
+    task = write.task_on_arrival("hello", agent_name="echo", queue="arrivals")
+    drafts = [
+        write.message("order.placed", {"n": 1}, to_session=session_id, task=task, dedupe_key="k"),
+        write.message("order.placed", to_session="nobody"),
+    ]
+    sent = await call("threads.commit", commit_pb2.ThreadCommit(session_id=session_id, outbox=drafts))
+    arrived = (await call("worker.acquire", "w", queues=["arrivals"], wait=20)).acquired
+    assert arrived.task.session_id == session_id
+    other = write.message("order.placed", {"n": 2}, to_session=session_id, dedupe_key="k")
+    with pytest.raises(errors.DedupeKeyReused):
+        await call("threads.commit", commit_pb2.ThreadCommit(session_id=session_id, outbox=[other]))
+    hook = write.message("order.placed", to_webhook=write.webhook("https://example.com", secret="s"))
+    with pytest.raises(errors.FieldInvalid):
+        await call("threads.commit", commit_pb2.ThreadCommit(session_id=session_id, outbox=[hook]))
+    with pytest.raises(errors.FieldInvalid):
+        await call("tasks.submit", "hi", agent_name="echo", webhook="https://example.com")
+
+    async def dead() -> list[str]:
+        return [one.message_id for one in await call("outbox.list_dead_letters", page_size=1)]
+
+    assert await eventually(dead) == sent.outbox_message_ids[1:]
+    listed = await call("outbox.list_deliveries", session_id=session_id, include_payload=True)
+    assert [one.message_id for one in listed] == sent.outbox_message_ids[::-1]
+    assert listed[1].payload.data == b'{"n":1}'
+    assert (await call("outbox.requeue", sent.outbox_message_ids)).requeued_count == 1
+    assert await eventually(dead)
+    assert (await call("outbox.purge")).purged_count == 1
+    assert await call("outbox.list_dead_letters") == []
+    for wrong in ({}, {"to_session": "s", "to_webhook": "https://x"}, {"to_webhook": "https://x", "task": task}):
+        with pytest.raises(ValueError, match=r"message|session"):
+            write.message("t", **wrong)
 
 
 async def _checkpoints(call: Both, tmp_path: Path) -> None:

@@ -158,3 +158,54 @@ async def _end(call: grpc.aio.UnaryStreamCall) -> grpc.StatusCode:
     except grpc.aio.AioRpcError as error:
         return error.code()
     return grpc.StatusCode.OK
+
+
+@pytest.mark.rule("C7")
+async def test_a_directory_of_definitions_is_applied_and_followed(processes: Processes, tmp_path: Path) -> None:
+    base, over = tmp_path / "base", tmp_path / "over"
+    for folder in (base / "agents", base / "providers", over / "agents"):
+        folder.mkdir(parents=True)
+    (base / "agents" / "clerk.md").write_text("---\nprovider: p\n---\nBe brief.")
+    (base / "providers" / "p.yaml").write_text("type: scripted\n")
+    (over / "agents" / "clerk.md").write_text("---\nmodel: m\n---\n")
+    told = ("--config-dir", base, "--config-dir", over, "--config-scope", "tenant=acme")
+    process, address = await processes.daemon("up", "--data-dir", tmp_path / "data", *told)
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = ConfigServiceStub(channel)
+
+        async def prompts() -> dict[str, str]:
+            answer = await stub.ListEntities(config_service_pb2.ListEntitiesRequest(types=[3]), metadata=ACME)
+            return {one.name: one.definition.agent.system_prompt for one in answer.entities}
+
+        async def are(expected: dict[str, str]) -> None:
+            async with asyncio.timeout(60):
+                while await prompts() != expected:
+                    await asyncio.sleep(0.05)
+
+        await are({"clerk": "Be brief."})
+        answer = await stub.ListEntities(config_service_pb2.ListEntitiesRequest(types=[3]), metadata=ACME)
+        assert answer.entities[0].definition.agent.model == "m", "the layers are merged"
+        (base / "agents" / "other.md").write_text("New.")
+        (base / "agents" / "clerk.md").write_text("Be long.")
+        await are({"clerk": "Be long.", "other": "New."})
+        (base / "agents" / "other.md").write_text("---\n\nnonsense: 1\n---\nNew.")
+        await process.printed(r"agents/other\.md:3")
+        await are({"clerk": "Be long.", "other": "New."})
+        (base / "agents" / "other.md").unlink()
+        await are({"clerk": "Be long."})
+        (base / "agents").rename(tmp_path / "away")
+        (base / "providers").rename(tmp_path / "gone")
+        await process.printed("none of the folders")
+        assert await prompts() == {"clerk": "Be long."}, "a mount that is gone for a moment removes nothing"
+    assert await process.stop() == 0
+
+
+@pytest.mark.rule("C7")
+async def test_a_directory_that_cannot_be_followed_is_told(processes: Processes, tmp_path: Path) -> None:
+    data = ("--data-dir", tmp_path / "data")
+    code, output = await _run(processes, "up", *data, "--config-dir", tmp_path / "nowhere")
+    assert (code, "there is no directory" in output) == (2, True)
+    code, output = await _run(processes, "up", *data, "--config-dir", tmp_path, "--config-scope", "tenant")
+    assert (code, "--config-scope" in output) == (2, True)
+    code, output = await _run(processes, "serve", "runtime", *data, "--config-dir", tmp_path)
+    assert (code, "config service" in output) == (2, True)

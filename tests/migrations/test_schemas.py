@@ -71,5 +71,5 @@ async def test_a_memory_server_has_the_same_schema(database_url: str, service: s
     database = await Database.open(database_url, service)
     await prepare(database, migrations_of(service))
     async with database.read() as connection:
-        assert await connection.run(lambda sync: schema_differences(sync, tables_of(service))) == []
+        assert await connection.run_on_schema(lambda sync: schema_differences(sync, tables_of(service))) == []
     await database.close()

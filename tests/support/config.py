@@ -127,6 +127,26 @@ class Caller:
         """Resolves an entity."""
         return await self.stub.Resolve(pb.ResolveRequest(type=type, name=name), metadata=self.metadata, timeout=SECONDS)
 
+    async def resolve_many(self, *references: tuple[int, str]) -> pb.ResolveManyResponse:
+        """Resolves several entities."""
+        wanted = [pb.EntityReference(type=type, name=name) for type, name in references]
+        request = pb.ResolveManyRequest(references=wanted)
+        return await self.stub.ResolveMany(request, metadata=self.metadata, timeout=SECONDS)
+
+    async def export(self, page_size: int = 0) -> tuple[dict[str, bytes], list[str]]:
+        """The scope's files, path to content, and the paths of problems."""
+        files: dict[str, bytes] = {}
+        problems: list[str] = []
+        token = ""
+        while True:
+            request = pb.ExportSetRequest(page_size=page_size, page_token=token)
+            page = await self.stub.ExportSet(request, metadata=self.metadata, timeout=SECONDS)
+            files |= {file.path: file.content for file in page.files}
+            problems += [problem.path for problem in page.problems]
+            token = page.next_page_token
+            if not token:
+                return files, problems
+
     async def explain(self, type: int, name: str) -> pb.ExplainResponse:
         """Explains a resolution."""
         return await self.stub.Explain(pb.ExplainRequest(type=type, name=name), metadata=self.metadata, timeout=SECONDS)
@@ -166,6 +186,10 @@ class Caller:
             set_pb2.SetFile(path=path, content=content.encode() if isinstance(content, str) else content)
             for path, content in files.items()
         ]
+        return await self.apply_files(sent, **more)
+
+    async def apply_files(self, sent: Sequence[set_pb2.SetFile], **more: Any) -> pb.ApplySetResponse:
+        """Applies files that may say layers."""
         request = pb.ApplySetRequest(request_id=fresh_id(), files=sent, **more)
         return await self.stub.ApplySet(request, metadata=self.metadata, timeout=SECONDS)
 

@@ -211,8 +211,11 @@ def complete(place: FieldPlace, request: Message) -> None:
         for inner in request.DESCRIPTOR.fields:
             step = FieldPlace((inner,))
             if step.rule.required and step.get(request) in (None, "", b""):
-                if inner.message_type:
-                    minimal(getattr(request, inner.name).add() if inner.is_repeated else getattr(request, inner.name))
+                if inner.message_type and inner.is_repeated:
+                    minimal(getattr(request, inner.name).add())
+                elif inner.message_type:
+                    # Present even if nothing in it is required.
+                    minimal(getattr(request, inner.name)).SetInParent()
                 else:
                     step.set(request, _sample(step))
 

@@ -113,9 +113,22 @@ class OneThread:
         return sorted(waiting, key=lambda task: (-task.priority, task.first_event_sequence))
 
     @property
-    def next_task(self) -> Task | None:
-        """Whose turn it is when the open run ends."""
-        return self.enqueued[0] if self.enqueued else None
+    def due(self) -> list[Task]:
+        """Those of them whose time has come."""
+        return [task for task in self.enqueued if task.not_before is None or task.not_before <= self.now]
+
+    def selected(self, command: commands.CancelTasks) -> tuple[Task, ...]:
+        """What the command selects."""
+        chosen = [
+            task
+            for task in self.tasks.values()
+            if task.state not in TERMINAL_TASK_STATES
+            and task.cancel_request_time is None
+            and (not command.selection.states or task.state in command.selection.states)
+            and command.selection.queue in (None, task.queue)
+            and command.selection.agent_name in (None, task.agent_name)
+        ]
+        return tuple(sorted(chosen, key=lambda task: task.first_event_sequence))
 
     def recorded_by(self, task_id: str) -> set[tuple[str, str]]:
         """The checkpoints that the commits of the task's runs recorded."""
@@ -138,6 +151,8 @@ class OneThread:
         lease = getattr(command, "lease", None)
         run_id = lease.run_id if lease is not None else getattr(command, "run_id", "")
         thread = self.thread
+        selected = self.selected(command) if isinstance(command, commands.CancelTasks) else ()
+        waiting = [task for task in self.due if task not in selected]
         if self.is_deleted:
             return View(now=self.now, partition=0, is_deleted=True)
         return View(
@@ -156,7 +171,8 @@ class OneThread:
                 | {("ticket", name) for name in self.tickets}
                 | {("event", event.event_id) for event in self.events if event.is_named}
             ),
-            next_task=self.next_task,
+            next_task=waiting[0] if waiting else None,
+            selected=selected,
             root_before_task=None if run is None else self.root_before(run.task_id),
             checkpoints=CheckpointIndex(
                 floor=thread.checkpoint_top if thread else "",
@@ -256,9 +272,13 @@ class OneThread:
             assert (self.lease.run_id, self.lease.epoch) == (run.run_id, run.epoch)
         waits = tuple(ticket.ticket_id for ticket in self.open_tickets)
         assert bool(waits) == (run is not None and run.state == "AWAITING")
-        # R5: whoever is enqueued waits behind an open run, and nowhere else.
+        # R5, R7: whoever has no run waits behind an open run, or for a time that had not come when it was submitted.
         assert self.thread.enqueued_count == len(self.enqueued)
-        assert run is not None or not self.enqueued or self.types[-1] == "session.deleted"
+        is_deleted = self.types[-1:] == ["session.deleted"]
+        assert run is not None or is_deleted or all(task.not_before is not None for task in self.enqueued)
+        for its in self.runs.values():
+            not_before = self.tasks[its.task_id].not_before
+            assert not_before is None or its.create_time >= not_before, "R24: no run opens before its task is due"
         roots = [checkpoint_id for namespace, checkpoint_id in self.checkpoints if namespace == ""]
         assert self.thread.root_checkpoint_id == max(roots, default=None)
         for task in self.tasks.values():
@@ -312,6 +332,17 @@ def refused(error: type[ThreadkeepError], thread: OneThread, act: Callable[[], A
 def cancel(thread: OneThread, task_id: str, grace: float = 30, reason: str = "changed my mind") -> Any:
     """Asks for a cancellation."""
     return thread.do(commands.CancelTask(**thread.base(), task_id=task_id, reason=reason, grace_seconds=grace))
+
+
+def cancel_all(thread: OneThread, grace: float = 30, **selection: Any) -> Any:
+    """Asks for the cancellation of many."""
+    chosen = commands.TaskFilter(**selection)
+    return thread.do(commands.CancelTasks(**thread.base(), selection=chosen, reason="all of it", grace_seconds=grace))
+
+
+def open_due(thread: OneThread) -> Any:
+    """What the loop does for a session with a task that is due."""
+    return thread.do(commands.OpenDueTask(**thread.base()))
 
 
 def resolve(thread: OneThread, ticket_id: str, problem: tuple[str, str] | None = None) -> Any:

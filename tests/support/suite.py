@@ -26,7 +26,13 @@ class Suite:
     """Four services and channels to them."""
 
     def __init__(
-        self, databases: Databases, backend: str, topology: str, settings: ServiceSettings, services: Sequence[str]
+        self,
+        databases: Databases,
+        backend: str,
+        topology: str,
+        settings: ServiceSettings,
+        services: Sequence[str],
+        clock: Any = None,
     ) -> None:
         assert topology in TOPOLOGIES, topology
         self.backend = backend
@@ -38,6 +44,8 @@ class Suite:
         """Where each service listens."""
         self._databases = databases
         self._settings = settings
+        self.clock = clock
+        """The runtime's clock; None: the system's, or the database's."""
         self.hosts: dict[str, Any] = {}
         """The running host of each service; all the same one when embedded."""
         self._hosts: list[Any] = []
@@ -51,12 +59,13 @@ class Suite:
         topology: str,
         settings: ServiceSettings | None = None,
         services: Sequence[str] = SERVICES,
+        clock: Any = None,
     ) -> "Suite":
         """Prepares databases and starts the services.
 
         `settings` are more settings by service: `{"runtime": {"lease_ttl_seconds": 1}}`.
         """
-        suite = cls(databases, backend, topology, settings or {}, services)
+        suite = cls(databases, backend, topology, settings or {}, services, clock)
         await suite._prepare_databases()
         try:
             await suite.resume()
@@ -155,7 +164,8 @@ class Suite:
         more = dict(self._settings.get(service, {}))
         unknown = set(more) - set(kind.model_fields)
         assert not unknown, f"{service} has no settings named {sorted(unknown)}"
-        return build(kind(database_url=self.urls[service], **more))
+        injected = {"clock": self.clock} if self.clock is not None and service == "runtime" else {}
+        return build(kind(database_url=self.urls[service], **more), **injected)
 
     async def _prepare_databases(self) -> None:
         if self.backend == "postgres":

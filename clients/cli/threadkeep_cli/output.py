@@ -75,6 +75,10 @@ class Printer:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
+    def text(self, text: str) -> None:
+        """Says something as it stands."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
     def note(self, text: str) -> None:
         """Says something to people alone."""
         if not self.is_json:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,3 +116,20 @@ def parse_enums(enum: Any, prefix: str, texts: Sequence[str] | None, option: str
     """Several of them, repeated or separated by commas."""
     parts = [part for text in texts or () for part in text.split(",") if part.strip()]
     return [parse_enum(enum, prefix, part, option) for part in parts]
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_time(text: str, option: str, now: datetime | None = None) -> datetime:
+    """A time with its zone, or how long from now on: `90s`, `10m`, `2h`, `3d`."""
+    relative = re.fullmatch(r"\+?(\d{1,5})([smhd])", text.strip())
+    if relative is not None:
+        return (now or datetime.now(UTC)) + timedelta(seconds=int(relative[1]) * _UNITS[relative[2]])
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise UsageProblem(f"{option} is a time like 2026-01-31T08:00:00Z, or from now: 90s, 10m, 2h, 3d") from error
+    if found.tzinfo is None:
+        raise UsageProblem(f"{option} needs a time zone: 2026-01-31T08:00:00Z, or +01:00 at its end")
+    return found

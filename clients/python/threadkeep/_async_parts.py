@@ -14,6 +14,7 @@ from threadkeep._api import (
     config,
     events,
     info,
+    outbox,
     projection,
     retention,
     runs,
@@ -98,6 +99,8 @@ class Tasks(Part):
     get = _unary(tasks.get)
     list = _pages(tasks.list)
     cancel = _unary(tasks.cancel)
+    cancel_many = _unary(tasks.cancel_many)
+    retry = _unary(tasks.retry)
 
     async def wait(self, task_id: str, *, timeout: float = tasks.DEFAULT_WAIT) -> task_pb2.Task:
         """Waits up to `timeout` seconds until the task is final, or needs input or credentials. Raises TaskNotFound,
@@ -125,6 +128,18 @@ class Tickets(Part):
     get = _unary(tickets.get)
     list = _pages(tickets.list)
     resolve = _unary(tickets.resolve)
+
+
+class Outbox(Part):
+    """Messages that commits sent; `message`, `task_on_arrival` and `webhook` write them."""
+
+    message = staticmethod(outbox.message)
+    task_on_arrival = staticmethod(outbox.task_on_arrival)
+    webhook = staticmethod(outbox.webhook)
+    list_deliveries = _pages(outbox.list_deliveries)
+    list_dead_letters = _pages(outbox.list_dead_letters)
+    requeue = _unary(outbox.requeue)
+    purge = _unary(outbox.purge)
 
 
 class Threads(Part):
@@ -237,12 +252,14 @@ class Config(Part):
     list = _pages(config.list)
     delete = _unary(config.delete)
     resolve = _unary(config.resolve)
+    resolve_many = _unary(config.resolve_many)
     explain = _unary(config.explain)
     resolve_manifest = _unary(config.resolve_manifest)
     list_revisions = _pages(config.list_revisions)
     diff_revisions = _unary(config.diff_revisions)
     rollback = _unary(config.rollback)
     apply_set = _unary(config.apply_set)
+    export_set = _pages(config.export_set)
     watch = _feed(config.watch)
 
 
@@ -364,6 +381,7 @@ PARTS: Mapping[str, type[Part]] = {
     "tasks": Tasks,
     "runs": Runs,
     "tickets": Tickets,
+    "outbox": Outbox,
     "threads": Threads,
     "checkpoints": Checkpoints,
     "store": Store,

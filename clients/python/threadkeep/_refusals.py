@@ -12,6 +12,12 @@ class TaskTerminal(FailedPrecondition):
     reason = "TASK_TERMINAL"
 
 
+class TaskNotTerminal(FailedPrecondition):
+    """The task has not ended."""
+
+    reason = "TASK_NOT_TERMINAL"
+
+
 class TicketNotOpen(FailedPrecondition):
     """The ticket is not open."""
 

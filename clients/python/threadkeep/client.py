@@ -79,6 +79,7 @@ class Client(_Base):
     tasks: _sync_parts.Tasks
     runs: _sync_parts.Runs
     tickets: _sync_parts.Tickets
+    outbox: _sync_parts.Outbox
     threads: _sync_parts.Threads
     checkpoints: _sync_parts.Checkpoints
     store: _sync_parts.Store
@@ -138,6 +139,7 @@ class AsyncClient(_Base):
     tasks: _async_parts.Tasks
     runs: _async_parts.Runs
     tickets: _async_parts.Tickets
+    outbox: _async_parts.Outbox
     threads: _async_parts.Threads
     checkpoints: _async_parts.Checkpoints
     store: _async_parts.Store

@@ -45,6 +45,7 @@ from threadkeep._refusals import (
     StateConflict,
     StateKeyPinned,
     StateKeyUndeclared,
+    TaskNotTerminal,
     TaskTerminal,
     TicketAnswerInvalid,
     TicketNotOpen,
@@ -110,6 +111,12 @@ class IdTaken(AlreadyExists):
     """The id is in use in this scope, or was and must not return."""
 
     reason = "ID_TAKEN"
+
+
+class DedupeKeyReused(AlreadyExists):
+    """The dedupe_key stands for another message to the same target; `metadata["message_id"]` names it."""
+
+    reason = "DEDUPE_KEY_REUSED"
 
 
 class RevisionConflict(Aborted):
@@ -295,6 +302,7 @@ __all__ = [
     "DataLoss",
     "DatabaseUnavailable",
     "DeadlineExceeded",
+    "DedupeKeyReused",
     "EntityNotFound",
     "FailedPrecondition",
     "FieldInvalid",
@@ -331,6 +339,7 @@ __all__ = [
     "StateKeyPinned",
     "StateKeyUndeclared",
     "TaskNotFound",
+    "TaskNotTerminal",
     "TaskTerminal",
     "ThreadVersionConflict",
     "ThreadkeepError",

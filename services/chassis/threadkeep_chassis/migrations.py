@@ -108,7 +108,7 @@ async def migrate_memory(database: Database, migrations: MigrationSet) -> Migrat
     """Makes the schema of a memory database, on its own connection (the only one that sees it)."""
     # A plain read is the one connection without a transaction around it; Alembic brings its own.
     async with database.read() as connection:
-        return await connection.run(lambda sync: _upgrade(sync, migrations, migrations.head, None))
+        return await connection.run_on_schema(lambda sync: _upgrade(sync, migrations, migrations.head, None))
 
 
 async def prepare(database: Database, migrations: MigrationSet) -> None:
@@ -126,7 +126,7 @@ async def check_version(database: Database, migrations: MigrationSet) -> str:
         return _current(sync, database.schema if database.backend == "postgresql" else None)
 
     async with database.read() as connection:
-        revision = await connection.run(current)
+        revision = await connection.run_on_schema(current)
     known = migrations.revisions()
     oldest = migrations.oldest_served or known[-1]
     service = migrations.service

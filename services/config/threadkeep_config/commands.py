@@ -43,11 +43,29 @@ class Explained:
 
 
 @dataclass(frozen=True)
+class SetOutcome:
+    """What became of one entity of a set."""
+
+    action: SetAction
+    entity: Entity
+    """As it is now; in a dry run, as it would be."""
+    before: Entity
+    change: writes.Change | None
+
+    def fields(self) -> list[diff.FieldChange]:
+        """Which fields change."""
+        if self.change is None:
+            return []
+        new = definition_of(replace(self.before, content=self.change.content)) if not self.change.deleted else {}
+        return diff.diff(definition_of(self.before) if self.before.exists else {}, new)
+
+
+@dataclass(frozen=True)
 class AppliedSet:
     """What became of a set."""
 
-    outcome: Sequence[tuple[SetAction, Entity]]
-    """What happened to each entity, by key."""
+    outcome: Sequence[SetOutcome]
+    """By key."""
     refused: Mapping[Reference, tuple[str, str]]
     """Documents that their schemas refuse: (path of the field, rule)."""
     revision: int
@@ -148,6 +166,7 @@ class Commands:
         broken: Set[tuple[EntityType, str]],
         *,
         dry_run: bool,
+        keep_missing: bool = False,
     ) -> AppliedSet:
         """Makes the scope's file entities what the set says."""
         scope_key, text = scope.key, scope.canonical.decode()
@@ -159,7 +178,7 @@ class Commands:
             current = await entities.read_set(connection, scope_key, text, wanted, await connection.now())
         else:
             current = await entities.lock_set(connection, scope_key, text, wanted)
-        steps = writes.plan_set(current, wanted, spared)
+        steps = writes.plan_set(current, wanted, spared, keep_missing=keep_missing)
         written: dict[Key, Entity] = {}
         if not dry_run:
             written = {entity.key: entity for entity in await self._write(connection, writes.changes(steps))}
@@ -168,7 +187,7 @@ class Commands:
             entity = written.get(step.entity.key, step.entity)
             if dry_run and step.change is not None and not step.change.deleted:
                 entity = replace(entity, content=step.change.content, deleted=False)
-            outcome.append((step.action, entity))
+            outcome.append(SetOutcome(step.action, entity, step.entity, step.change))
         revision, _ = await revisions.state(connection)
         return AppliedSet(outcome, refused, revision)
 
@@ -244,6 +263,15 @@ class Commands:
         if entry.value is None:
             raise EntityNotFound()
         return entry, revision
+
+    async def resolve_many(self, scope: Scope, references: Sequence[Reference]) -> tuple[list[Entry], int]:
+        """The entries of the entities that count (with None for a value where none does), all as of one revision.
+
+        Raises LimitExceeded.
+        """
+        entries, revision = await self._resolver.resolve_many(self.views.inherited(scope), references)
+        self._limits.check("max_message_bytes", sum(entry.size for entry in entries))
+        return entries, revision
 
     async def explain(self, scope: Scope, type: EntityType, name: str) -> list[Explained]:
         """Every candidate, the strongest first."""

@@ -18,7 +18,7 @@ from threadkeep_chassis.server_info import distribution_version
 from threadkeep_chassis.telemetry import configure_tracing
 from threadkeep_embedded import serving, upkeep
 from threadkeep_embedded.exits import told_failures
-from threadkeep_embedded.services import SERVICES, Told, parse_assignments, places
+from threadkeep_embedded.services import SERVICES, Told, directories, parse_assignments, places
 
 DEFAULT_LISTEN = "127.0.0.1:7433"
 
@@ -63,6 +63,28 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", envvar="THREADKEEP_DATA_DIR", help="A directory with one SQLite file per service."),
 ]
+ConfigDir = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config-dir",
+        envvar="THREADKEEP_CONFIG_DIR",
+        help="A directory of definitions that is applied, and again when it changes. Repeatable: layers.",
+    ),
+]
+ConfigScope = Annotated[
+    str,
+    typer.Option(
+        "--config-scope", envvar="THREADKEEP_CONFIG_SCOPE", help="The scope of --config-dir. Default: the empty one."
+    ),
+]
+ConfigRescan = Annotated[
+    float,
+    typer.Option(
+        "--config-rescan-seconds",
+        envvar="THREADKEEP_CONFIG_RESCAN_SECONDS",
+        help="How often --config-dir is looked at although nothing was told to change.",
+    ),
+]
 Listen = Annotated[
     str,
     typer.Option("--listen", envvar="THREADKEEP_LISTEN", help="host:port (0: any free port) or unix:/path. Loopback."),
@@ -102,6 +124,9 @@ def up(
     database: Database = None,
     direct: Direct = None,
     listen: Listen = DEFAULT_LISTEN,
+    config_dir: ConfigDir = None,
+    config_scope: ConfigScope = "{}",
+    config_rescan_seconds: ConfigRescan = 10.0,
     ready_file: ReadyFile = None,
     metrics_listen: Metrics = None,
     grace_seconds: Grace = None,
@@ -121,7 +146,8 @@ def up(
             data_dir = Path("threadkeep-data")
         where = places(SERVICES, database=database, direct=direct, data_dir=data_dir)
         told = _told(listen, {}, metrics_listen, grace_seconds, sets, limits)
-        serving.run(where, told, migrates=data_dir is not None, ready_file=ready_file)
+        followed = directories(config_dir, config_scope, config_rescan_seconds, SERVICES)
+        serving.run(where, told, migrates=data_dir is not None, ready_file=ready_file, config_dir=followed)
 
 
 @app.command()
@@ -135,6 +161,9 @@ def serve(
     runtime_address: RuntimeAddress = None,
     artifacts_address: ArtifactsAddress = None,
     projection_address: ProjectionAddress = None,
+    config_dir: ConfigDir = None,
+    config_scope: ConfigScope = "{}",
+    config_rescan_seconds: ConfigRescan = 10.0,
     ready_file: ReadyFile = None,
     metrics_listen: Metrics = None,
     grace_seconds: Grace = None,
@@ -152,7 +181,8 @@ def serve(
         where = places([service.value], database=database, direct=direct, data_dir=data_dir)
         peers = _peers(config_address, runtime_address, artifacts_address, projection_address)
         told = _told(listen, peers, metrics_listen, grace_seconds, sets, limits)
-        serving.run(where, told, migrates=False, ready_file=ready_file)
+        followed = directories(config_dir, config_scope, config_rescan_seconds, [service.value])
+        serving.run(where, told, migrates=False, ready_file=ready_file, config_dir=followed)
 
 
 @app.command()

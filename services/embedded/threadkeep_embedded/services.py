@@ -58,6 +58,47 @@ class Told:
     limits: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Directories:
+    """Directories of definitions that the config service follows."""
+
+    directories: Sequence[Path]
+    """Each a layer above the one before."""
+    scope: Mapping[str, str]
+    """The scope that their definitions are of."""
+    rescan_seconds: float
+
+
+def directories(
+    paths: Sequence[Path] | None, scope: str, rescan_seconds: float, services: Sequence[str]
+) -> Directories | None:
+    """What `--config-dir` and `--config-scope` say. Raises Misconfigured."""
+    if not paths:
+        return None
+    if "config" not in services:
+        raise Misconfigured("--config-dir is for the config service")
+    for path in paths:
+        if not path.is_dir():
+            raise Misconfigured(f"--config-dir: there is no directory {path}")
+    try:
+        values = json.loads(scope) if scope.lstrip().startswith("{") else parse_pairs(scope)
+    except ValueError as error:
+        raise Misconfigured("--config-scope is a JSON object or name=value,name=value") from error
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise Misconfigured("--config-scope has texts as values")
+    if rescan_seconds <= 0:
+        raise Misconfigured("--config-rescan-seconds must be above 0")
+    return Directories([path.absolute() for path in paths], values, rescan_seconds)
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """`name=value,name=value`. Raises ValueError."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and separator for name, separator, _ in pairs):
+        raise ValueError(text)
+    return {name.strip(): value for name, _, value in pairs}
+
+
 def places(
     services: Sequence[str], *, database: str | None, direct: str | None = None, data_dir: Path | None = None
 ) -> list[Place]:

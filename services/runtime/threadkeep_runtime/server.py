@@ -10,6 +10,7 @@ import grpc
 from threadkeep.runtime.v1 import (
     checkpoint_service_pb2_grpc,
     event_service_pb2_grpc,
+    outbox_service_pb2_grpc,
     retention_service_pb2_grpc,
     run_service_pb2_grpc,
     session_service_pb2_grpc,
@@ -35,7 +36,10 @@ from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.commands.retention import Purger
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
+from threadkeep_runtime.loops.outbox_purge import purge_outbox
+from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
+from threadkeep_runtime.loops.relay import Relay, RelayMetrics
 from threadkeep_runtime.loops.retention import Retention
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
@@ -43,6 +47,8 @@ from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, P
 from threadkeep_runtime.service.answers import check_answer
 from threadkeep_runtime.service.checkpoint_service import CheckpointServicer
 from threadkeep_runtime.service.event_service import EventServicer
+from threadkeep_runtime.service.outbox_convert import arrival_reader
+from threadkeep_runtime.service.outbox_service import OutboxServicer
 from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.service.retention_service import RetentionServicer
 from threadkeep_runtime.service.rooms import Rooms
@@ -61,7 +67,9 @@ MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
 PURGE_SECONDS = 600.0
 
-_SERVICES = ("Checkpoint", "Event", "Retention", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
+_SERVICES = (
+    "Checkpoint", "Event", "Outbox", "Retention", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker",
+)  # fmt: skip
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
@@ -75,11 +83,13 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
     runs, sessions, tasks = RunServicer(), SessionServicer(), TaskServicer()
     retention = RetentionServicer()
     store, threads, tickets = StoreServicer(), ThreadServicer(), TicketServicer()
+    outbox, webhooks = OutboxServicer(), settings.outbox.rules()
 
     def register(server: grpc.aio.Server) -> None:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
         event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
         retention_service_pb2_grpc.add_RetentionServiceServicer_to_server(retention, server)
+        outbox_service_pb2_grpc.add_OutboxServiceServicer_to_server(outbox, server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
         session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
@@ -141,18 +151,38 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         pager = Pager(secret, max_size=limits["max_page_size"])
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
         commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, check_state, sweeper)
-        rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings)
+        rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         purger = Purger(database, pipeline, sweeper, settings.receipt_ttl_seconds)
         retention.purger = purger
-        for servicer in (checkpoints, retention, runs, sessions, store, tasks, threads, tickets, worker):
+        for servicer in (checkpoints, outbox, retention, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
         events.feeds, events.pager = feeds, pager
+        outbox.signals = signals
         worker.database, worker.feeds = database, feeds
 
         recovery = Recovery(database, pipeline)
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
         loops.every("receipts", PURGE_SECONDS, purger.purge_receipts)
         loops.every("retention", settings.retention_interval_seconds, Retention(database, purger).run_once)
+        poster = Poster(
+            webhooks, seconds=settings.outbox.webhook_timeout_seconds, ca_file=settings.outbox.webhook_ca_file
+        )
+        # Closed behind the loops that use it.
+        closing.insert(closing.index(loops.stop), poster.close)
+        relay = Relay(
+            database,
+            signals,
+            commands,
+            poster,
+            arrival_reader(new_id, limits, settings.max_attempts),
+            settings.outbox,
+            RelayMetrics(around.registry),
+            failpoints,
+            loops,
+        )
+        loops.add("outbox", relay.run)
+        delivered_ttl = timedelta(seconds=settings.outbox.delivered_ttl_seconds)
+        loops.every("outbox_purge", PURGE_SECONDS, lambda: purge_outbox(database, delivered_ttl))
         loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
         staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)

@@ -7,6 +7,7 @@ from pydantic import Field
 from threadkeep_chassis.limits import Limit
 from threadkeep_chassis.settings import ServerSettings
 from threadkeep_runtime.feeds.settings import FeedSettings
+from threadkeep_runtime.loops.outbox_settings import OutboxSettings
 
 LIMITS = (
     Limit("max_event_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the event."),
@@ -24,6 +25,8 @@ LIMITS = (
     Limit("max_state_keys", 1000, "Per scope. Put what belongs together into one key."),
     Limit("max_state_value_bytes", 1024 * 1024, "Store the content as an artifact and name it in the value."),
     Limit("max_state_schema_bytes", 64 * 1024, "Describe less of the value."),
+    Limit("max_outbox_message_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
+    Limit("max_pending_deliveries", 10_000, "Per target. Wait for its deliveries, or settle its dead letters."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )
 
@@ -70,8 +73,9 @@ class RuntimeSettings(ServerSettings):
     max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
     max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")
     feeds: FeedSettings = Field(default_factory=FeedSettings, description="Bounds of event feeds and live views.")
+    outbox: OutboxSettings = Field(default_factory=OutboxSettings, description="How the outbox is delivered.")
     failpoint: str = Field(
         "",
         description="For tests: where the process kills itself (before_first_statement, before_commit, after_commit, "
-        "during_sweep), with `:n` after the n first times. Empty: nowhere.",
+        "after_delivery, during_sweep), with `:n` after the n first times. Empty: nowhere.",
     )

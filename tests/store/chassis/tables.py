@@ -41,7 +41,7 @@ READ = sa.select(things.c.n).where(things.c.id == sa.bindparam("key"))
 async def create(database: Database) -> None:
     """Makes the tables, and a row `a` with n = 0."""
     async with database.write() as connection:
-        await connection.run(metadata.create_all)
+        await connection.run_on_schema(metadata.create_all)
         await connection.execute(sa.insert(things), {"id": "a", "n": 0})
 
 

@@ -280,7 +280,7 @@ async def test_a_memory_server_makes_its_schema_at_start(database_url: str) -> N
     async with database.write() as connection:
         await connection.execute(sa.text("INSERT INTO things (id) VALUES ('x')"))
     async with database.read() as connection:
-        assert await connection.run(lambda sync: schema_differences(sync, metadata)) == []
+        assert await connection.run_on_schema(lambda sync: schema_differences(sync, metadata)) == []
     assert (await migrate_memory(database, EXAMPLE)).applied == ()
     await database.close()
     with pytest.raises(MigrationFailed):

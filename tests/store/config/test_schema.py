@@ -27,6 +27,6 @@ async def test_the_migrated_schema_is_the_one_that_the_code_uses(databases: Data
     try:
         await prepare(database, MIGRATIONS)
         async with database.read() as connection:
-            assert await connection.run(differences) == []
+            assert await connection.run_on_schema(differences) == []
     finally:
         await database.close()

@@ -216,5 +216,5 @@ async def test_a_batch_of_many_threads_takes_a_statement_per_table(tables: Table
         sa.event.remove(connection, "before_cursor_execute", note)
 
     async with tables.database.write() as connection:
-        await connection.run(work)
+        await connection.run_on_schema(work)
     assert len(statements) == 3, statements

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tests.store.runtime_pipeline.gate import connection, sample
 from tests.support.calls import refused
@@ -119,6 +121,22 @@ async def test_expired_leases_are_recovered_once_by_whichever_replica(replicas: 
     for one in held:
         assert (await replicas[0].run(one.run.run_id)).crash_count == 1
         assert (await replicas[0].types(one.run.session_id)).count("run.lease_expired") == 1
+
+
+@pytest.mark.rule("R24", "R7")
+@pytest.mark.suite(**REPLICAS)
+async def test_due_tasks_are_opened_once_by_whichever_replica(replicas: tuple[Runtime, Runtime]) -> None:
+    soon = Timestamp()
+    soon.FromDatetime(datetime.now(UTC) + timedelta(seconds=1))
+    queue = fresh_id("queue")
+    tasks = await asyncio.gather(*(replicas[n % 2].submit(queue=queue, not_before=soon) for n in range(12)))
+    assert await replicas[1].acquire(queue, wait=0) is None
+    held = [await replicas[n % 2].acquire(queue) for n in range(12)]
+    assert {one.task.task_id for one in held if one} == {task.task_id for task in tasks}
+    for one in held:
+        assert one is not None
+        assert one.run.create_time.ToNanoseconds() >= soon.ToNanoseconds()
+        assert (await replicas[0].types(one.run.session_id)).count("run.queued") == 1
 
 
 @pytest.mark.rule("X3")

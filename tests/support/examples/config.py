@@ -41,6 +41,12 @@ async def resolve(world: World) -> pb.ResolveRequest:
     return pb.ResolveRequest(type=entity_pb2.ENTITY_TYPE_AGENT, name=await world.agent())
 
 
+@register("ConfigService.ResolveMany", "references[0].name")
+async def resolve_many(world: World) -> pb.ResolveManyRequest:
+    reference = pb.EntityReference(type=entity_pb2.ENTITY_TYPE_AGENT, name=await world.agent())
+    return pb.ResolveManyRequest(references=[reference])
+
+
 @register("ConfigService.Explain", "name")
 async def explain(world: World) -> pb.ExplainRequest:
     return pb.ExplainRequest(type=entity_pb2.ENTITY_TYPE_AGENT, name=await world.agent())
@@ -73,6 +79,12 @@ async def rollback(world: World) -> pb.RollbackRequest:
 async def apply_set(world: World) -> pb.ApplySetRequest:
     content = b"description: Tells the time\npython:\n  entry_point: tools.time:clock\n"
     return pb.ApplySetRequest(request_id=fresh_id(), files=[set_pb2.SetFile(path="tools/clock.yaml", content=content)])
+
+
+@register("ConfigService.ExportSet")
+async def export_set(world: World) -> pb.ExportSetRequest:
+    await world.agent()
+    return pb.ExportSetRequest(types=[entity_pb2.ENTITY_TYPE_AGENT])
 
 
 @register("ConfigService.Watch", "filters[0].names[0]", frames=1)

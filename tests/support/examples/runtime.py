@@ -144,6 +144,20 @@ async def cancel_task(world: World) -> task_service_pb2.CancelTaskRequest:
     return task_service_pb2.CancelTaskRequest(request_id=fresh_id(), task_id=task.task_id, reason="no longer needed")
 
 
+@register("TaskService.CancelTasks", "session_id")
+async def cancel_tasks(world: World) -> task_service_pb2.CancelTasksRequest:
+    session_id = (await world.submit()).task.session_id
+    return task_service_pb2.CancelTasksRequest(request_id=fresh_id(), session_id=session_id, reason="all of it")
+
+
+@register("TaskService.RetryTask", "task_id")
+async def retry_task(world: World) -> task_service_pb2.RetryTaskRequest:
+    task_id = (await world.submit()).task.task_id
+    cancel = task_service_pb2.CancelTaskRequest(request_id=fresh_id(), task_id=task_id)
+    await world.call("TaskService.CancelTask", cancel)
+    return task_service_pb2.RetryTaskRequest(request_id=fresh_id(), task_id=task_id, new_task_id=fresh_id("task"))
+
+
 @register("RunService.GetRun", "run_id")
 async def get_run(world: World) -> run_service_pb2.GetRunRequest:
     return run_service_pb2.GetRunRequest(run_id=(await world.submit()).task.run_id)

@@ -1,6 +1,7 @@
 """What people type becomes scopes, grants, addresses and values, or is refused with an example."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -43,6 +44,13 @@ def test_states_are_named_shortly() -> None:
     ]
 
 
+def test_times_have_a_zone_or_count_from_now() -> None:
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    assert parsing.parse_time("90m", "--not-before", now) == now + timedelta(minutes=90)
+    assert parsing.parse_time("3d", "--not-before", now) == now + timedelta(days=3)
+    assert parsing.parse_time("2026-01-31T01:00:00+01:00", "--not-before") == now
+
+
 @pytest.mark.parametrize(
     "parse",
     [
@@ -57,6 +65,8 @@ def test_states_are_named_shortly() -> None:
         lambda: parsing.parse_json("yes", "--value"),
         lambda: parsing.parse_json("@/no/such/file", "--value"),
         lambda: parsing.parse_cursor("?"),
+        lambda: parsing.parse_time("tomorrow", "--not-before"),
+        lambda: parsing.parse_time("2026-01-31T08:00:00", "--not-before"),
         lambda: parsing.parse_enums(task_pb2.TaskState, "TASK_STATE", ["unspecified"], "--state"),
     ],
 )

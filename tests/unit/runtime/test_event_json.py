@@ -9,7 +9,18 @@ from google.protobuf import json_format
 
 from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2, ticket_pb2
 from threadkeep_runtime.domain.event_json import json_payload, run_json, session_json, task_json, ticket_json
-from threadkeep_runtime.domain.values import Actor, Answer, Failure, Payload, RetryPolicy, Run, Task, Thread, Ticket
+from threadkeep_runtime.domain.values import (
+    Actor,
+    Answer,
+    Failure,
+    Payload,
+    RetryPolicy,
+    Run,
+    Task,
+    Thread,
+    Ticket,
+    Webhook,
+)
 from threadkeep_runtime.service.render import run_to_proto, session_to_proto, task_to_proto, ticket_to_proto
 
 T0 = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -72,11 +83,14 @@ FULL_TASK = BARE_TASK | {
     "metadata": {"k": "v", "empty": ""},
     "crash_count": 3,
     "open_ticket_ids": ("x", "y"),
+    "not_before": T1,
+    "retry_of": "before",
     "cancel_request_time": T2,
     "cancel_reason": "why",
     "result": Payload("application/octet-stream", b"\x00\xff", {"encryption": "aes"}),
     "failure": Failure("code", ""),
     "end_time": T2,
+    "webhook": Webhook("https://example.com/hook", "s"),
     "revision": 9,
 }
 BARE_TICKET: dict[str, Any] = {

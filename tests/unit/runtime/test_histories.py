@@ -3,6 +3,7 @@
 The checks are in `OneThread.apply`: dense sequences, one open run, finality, epochs that grow, states that agree.
 """
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.one_thread import OneThread, draft, event, put
-from threadkeep_chassis.errors import IdTaken, Internal, ThreadkeepError
+from tests.support.one_thread import OneThread, cancel_all, draft, event, open_due, put
+from threadkeep_chassis.errors import FieldInvalid, IdTaken, Internal, ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commands import Ended, Running
-from threadkeep_runtime.domain.errors import LeaseLost, SessionBusy, SessionNotFound
+from threadkeep_runtime.domain.errors import LeaseLost, NothingToRecover, SessionBusy, SessionNotFound
+from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
 from threadkeep_runtime.domain.values import Answer, Failure, LeaseRef
 
 
@@ -47,16 +49,25 @@ class Histories(RuleBasedStateMachine):
         attempts=st.integers(1, 3),
         strategy=st.sampled_from(["REJECT", "ENQUEUE", "INTERRUPT", "ROLLBACK"]),
         priority=st.integers(0, 1),
+        delay=st.sampled_from([None, None, -1, 5, 15]),
     )
-    def submit(self, attempts: int, strategy: str, priority: int) -> None:
+    def submit(self, attempts: int, strategy: str, priority: int, delay: int | None) -> None:
         before = self.thread.open_run
         recorded = self.thread.recorded_by(before.task_id) if before is not None else set()
         held = set(self.thread.checkpoints)
+        not_before = None if delay is None else self.thread.now + timedelta(seconds=delay)
         outcome = self.attempt(
-            lambda: self.thread.submit(max_attempts=attempts, strategy=strategy, priority=priority, max_enqueued=3)
+            lambda: self.thread.submit(
+                max_attempts=attempts, strategy=strategy, priority=priority, max_enqueued=3, not_before=not_before
+            )
         )
+        is_early = not_before is not None and not_before > self.thread.now
+        if is_early:
+            assert self.thread.open_run == before, "what is not due makes no session busy and ends nothing"
+            assert isinstance(outcome, FieldInvalid) == (strategy in ("INTERRUPT", "ROLLBACK"))
         if self.thread.is_deleted:
-            assert isinstance(outcome, SessionNotFound)
+            assert isinstance(outcome, SessionNotFound | FieldInvalid)
+        if is_early or self.thread.is_deleted:
             return
         if before is not None and strategy == "REJECT":
             assert isinstance(outcome, SessionBusy)
@@ -118,6 +129,23 @@ class Histories(RuleBasedStateMachine):
             )
         )
 
+    @precondition(lambda self: self.thread.tasks)
+    @rule(grace=st.sampled_from([0, 5]), states=st.sampled_from([(), ("SUBMITTED",), ("WORKING", "INPUT_REQUIRED")]))
+    def cancel_many(self, grace: int, states: tuple[str, ...]) -> None:
+        leased = self.thread.lease is not None and grace > 0
+        self.attempt(lambda: cancel_all(self.thread, grace, states=states))
+        if not states and not self.thread.is_deleted:
+            left = [task for task in self.thread.tasks.values() if task.state not in TERMINAL_TASK_STATES]
+            assert all(task.cancel_request_time is not None for task in left)
+            assert len(left) <= int(leased or self.thread.lease is not None)
+
+    @precondition(lambda self: self.thread.tasks)
+    @rule(index=st.integers(0, 3))
+    def retry(self, index: int) -> None:
+        old = self.thread.tasks[sorted(self.thread.tasks)[index % len(self.thread.tasks)]]
+        if old.state in TERMINAL_TASK_STATES:
+            self.attempt(lambda: self.thread.submit(retry_of=old.task_id, strategy="ENQUEUE", max_enqueued=3))
+
     @precondition(lambda self: self.thread.tickets)
     @rule(index=st.integers(0, 3))
     def resolve(self, index: int) -> None:
@@ -131,6 +159,14 @@ class Histories(RuleBasedStateMachine):
     def loops(self, seconds: int) -> None:
         """Time passes and every loop looks, with what it may have read long ago."""
         self.thread.pass_time(seconds)
+        was_open, waited = self.thread.open_run, self.thread.due
+        opened = self.attempt(lambda: open_due(self.thread))
+        if was_open is None and waited and not self.thread.is_deleted:
+            run = self.thread.open_run
+            assert run is not None
+            assert run.task_id == waited[0].task_id
+        else:
+            assert isinstance(opened, NothingToRecover)
         for lease in self.leases[-3:]:
             for kind in (commands.EndCanceled, commands.RecoverLease):
                 due = kind(**self.thread.base(), run_id=lease.run_id, epoch=lease.epoch)

@@ -7,12 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from threadkeep.config.v1 import entity_pb2, set_pb2
-from threadkeep_cli.definitions import read_definition, read_set
+from threadkeep._api.config import to_type
+from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
+from threadkeep.config_files import NoDefinitions, read_directories
+from threadkeep.errors import EntityNotFound, ThreadkeepError
+from threadkeep_cli.changes import field_lines, set_lines
+from threadkeep_cli.definitions import fields_of, parse_definition, read_definition, to_yaml
+from threadkeep_cli.editor import edit_text
 from threadkeep_cli.exits import Exit, UsageProblem
 from threadkeep_cli.groups.common import All, Limit, RequestId, page_size, up_to
 from threadkeep_cli.output import Column, field, short, short_name
 from threadkeep_cli.parsing import parse_scope
+from threadkeep_cli.plain import to_plain
 from threadkeep_cli.session import Session, command
 
 app = typer.Typer(help="Definitions: agents, and what they work with.", no_args_is_help=True)
@@ -36,6 +42,16 @@ Expected = Annotated[
 ]
 
 
+def read_set(directories: list[Path]) -> list[set_pb2.SetFile]:
+    """The files of directories. Raises UsageProblem."""
+    try:
+        return read_directories(directories)
+    except NoDefinitions as error:
+        raise UsageProblem(str(error)) from error
+    except OSError as error:
+        raise UsageProblem(f"{error.filename} can't be read: {error.strerror}") from error
+
+
 def _target(narrower: str | None) -> dict[str, str] | None:
     return None if narrower is None else parse_scope(narrower)
 
@@ -43,28 +59,110 @@ def _target(narrower: str | None) -> dict[str, str] | None:
 @command(app)
 def apply(
     session: Session,
-    directory: Annotated[Path, typer.Argument(help="Has agents/, tools/, providers/, skills/, ...")],
+    directories: Annotated[
+        list[Path], typer.Argument(help="Has agents/, tools/, skills/, ... Of several, each is a layer on top.")
+    ],
+    prune: Annotated[bool, typer.Option("--prune", help="Delete what came from files that are gone.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     request_id: RequestId = None,
 ) -> None:
-    """Applies a directory as one set in the scope: what is added, changed or removed there becomes revisions.
+    """Applies a directory as one set in the scope: what is added or changed there becomes revisions.
 
     Exit code 2 if a file has faults; the others are applied nevertheless.
     """
-    answer = session.client.config.apply_set(read_set(directory), dry_run=dry_run, request_id=request_id)
+    answer = session.client.config.apply_set(
+        read_set(directories), dry_run=dry_run, keep_missing=not prune, with_fields=True, request_id=request_id
+    )
     if session.show.is_json:
         session.show.one(answer)
     else:
-        for change in answer.changes:
-            action = short_name(set_pb2.SetAction.Name(change.action))
-            kind = short_name(entity_pb2.EntityType.Name(change.entity.type))
-            session.show.console.print(f"{action:<10} {kind} {change.entity.name}", markup=False)
+        for line in set_lines(answer.changes):
+            session.show.text(line)
         for problem in answer.problems:
-            where = f"{problem.path}:{problem.line}" if problem.line else problem.path
-            session.show.console.print(f"fault      {where}: {problem.message}", markup=False)
+            path = directories[min(problem.layer, len(directories) - 1)] / problem.path
+            where = f"{path}:{problem.line}" if problem.line else str(path)
+            session.show.text(f"! fault      {where}: {problem.message}")
+        if any(change.action == set_pb2.SET_ACTION_KEPT for change in answer.changes):
+            session.show.note("--prune deletes what is kept")
         session.show.note(f"revision {answer.config_revision}" + (" (dry run)" if dry_run else ""))
     if answer.problems:
         raise SystemExit(int(Exit.USAGE))
+
+
+@command(app)
+def export(
+    session: Session,
+    directory: Annotated[Path, typer.Argument(help="Where the files go. It is made if it is not there.")],
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type. Repeatable.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+) -> None:
+    """Writes the definitions of exactly this scope as files that `apply` takes.
+
+    Exit code 2 if there is one that no file can hold; the others are written nevertheless.
+    """
+    written, problems = [], []
+    for one in session.client.config.export_set(types=type_ or (), page_size=1000):
+        if isinstance(one, set_pb2.SetProblem):
+            problems.append(one)
+            continue
+        path = directory / one.path
+        if not path.resolve().is_relative_to(directory.resolve()):
+            raise UsageProblem(f"{one.path} would lie outside of {directory}")
+        if path.exists() and not force:
+            raise UsageProblem(f"{path} is there already; --force writes over it")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(one.content)
+        written.append(one.path)
+    if session.show.is_json:
+        session.show.document({"files": written, "problems": [to_plain(problem) for problem in problems]})
+    else:
+        for name in written:
+            session.show.text(name)
+        for problem in problems:
+            session.show.text(f"! {problem.path}: {problem.message}")
+        session.show.note(f"{len(written)} files in {directory}")
+    if problems:
+        raise SystemExit(int(Exit.USAGE))
+
+
+@command(app)
+def edit(
+    session: Session,
+    type_: Type,
+    name: Name,
+    narrower: Narrower = None,
+    request_id: RequestId = None,
+) -> None:
+    """Opens the entity of exactly this scope in $VISUAL or $EDITOR as YAML, and puts what comes back.
+
+    One that is not there begins empty. Nothing is written over that somebody else wrote meanwhile.
+    """
+    target = _target(narrower)
+    try:
+        entity = session.client.config.get(type_, name, target_scope=target)
+    except EntityNotFound:
+        entity = entity_pb2.Entity()
+    if entity.source.kind == entity_pb2.SOURCE_KIND_FILE:
+        raise UsageProblem(f"{name} comes from the file {entity.source.path}: change that, and apply it again")
+    before = getattr(entity.definition, type_, None)
+    head = f"# The {type_} {name}. Its fields: {', '.join(fields_of(type_))}\n"
+    text = head + (to_yaml(before) if before is not None else "")
+    changed, kept = edit_text(text, f"{name}.yaml")
+    if changed == text:
+        kept.unlink()
+        session.show.note("nothing changed")
+        return
+    try:
+        definition = parse_definition(type_, changed, str(kept))
+        answer = session.client.config.put(
+            name, definition, expected_revision=entity.revision, target_scope=target, request_id=request_id
+        )
+    except (ThreadkeepError, UsageProblem):
+        session.show.note(f"your text is kept in {kept}")
+        raise
+    kept.unlink()
+    session.show.one(answer.entity)
+    session.show.note("changed" if answer.changed else "nothing changed")
 
 
 @command(app)
@@ -202,12 +300,13 @@ def diff(
     changes = session.client.config.diff_revisions(
         type_, name, from_revision, to_revision, target_scope=_target(narrower)
     )
-    columns: tuple[Column, ...] = (
-        ("FIELD", field("path")),
-        ("BEFORE", field("old_json")),
-        ("AFTER", field("new_json")),
-    )
-    session.show.many(changes, columns, "no differences")
+    if session.show.is_json:
+        session.show.document([to_plain(change) for change in changes])
+        return
+    for line in field_lines(changes):
+        session.show.text(line)
+    if not changes:
+        session.show.note("no differences")
 
 
 @command(app)
@@ -239,11 +338,15 @@ def watch(
         int | None, typer.Option("--after", min=0, help="Only what changed after this revision. Default: a snapshot.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="End when the snapshot is complete.")] = False,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type. Repeatable.")] = None,
+    name: Annotated[list[str] | None, typer.Option("--name", help="Only this name. Repeatable.")] = None,
 ) -> None:
     """Shows definitions as they change, line by line: first those that are there."""
     if once and after_revision is not None:
         raise UsageProblem("--once ends after the snapshot, and --after asks for none")
-    with session.patient_client.config.watch(after_revision=after_revision) as frames:
+    types = [to_type(one) for one in type_ or ()]
+    filters = [watch_pb2.WatchFilter(filter_id="cli", types=types, names=name or ())]
+    with session.patient_client.config.watch(filters, after_revision=after_revision) as frames:
         for frame in frames:
             if frame.HasField("synced"):
                 session.show.line({"synced": True, "revision": frame.revision}, lambda row: f"-- at {row['revision']}")

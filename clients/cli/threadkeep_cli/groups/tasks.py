@@ -20,7 +20,7 @@ from threadkeep_cli.groups.common import (
     up_to,
 )
 from threadkeep_cli.output import Column, field, short
-from threadkeep_cli.parsing import parse_enums, parse_json, parse_pairs, read_text
+from threadkeep_cli.parsing import parse_enums, parse_json, parse_pairs, parse_time, read_text
 from threadkeep_cli.session import Session, command
 
 app = typer.Typer(help="Tasks: requested work.", no_args_is_help=True)
@@ -47,6 +47,14 @@ class IfBusy(enum.Enum):
     ROLLBACK = "rollback"
 
 
+IfBusyOption = Annotated[IfBusy, typer.Option("--if-busy", help="What happens if the session has an open run.")]
+NotBefore = Annotated[
+    str | None,
+    typer.Option(
+        "--not-before", help="When it may start: a time (2026-01-31T08:00:00+01:00), or from now: 90s, 10m, 2h, 3d."
+    ),
+]
+
 _STRATEGIES = {one: task_pb2.MultitaskStrategy.Value(f"MULTITASK_STRATEGY_{one.name}") for one in IfBusy}
 
 
@@ -70,9 +78,15 @@ def submit(
     max_attempts: Annotated[
         int | None, typer.Option("--max-attempts", min=1, help="Crashes and retryable failures before it fails.")
     ] = None,
-    if_busy: Annotated[
-        IfBusy, typer.Option("--if-busy", help="What happens if the session has an open run.")
-    ] = IfBusy.REJECT,
+    webhook: Annotated[str | None, typer.Option("--webhook", help="A URL that the task's end is posted to.")] = None,
+    webhook_secret: Annotated[
+        str | None, typer.Option("--webhook-secret", help="Name of the secret that signs, as the server knows it.")
+    ] = None,
+    if_busy: IfBusyOption = IfBusy.REJECT,
+    create_missing: Annotated[
+        bool, typer.Option("--create-missing", help="Make the session of --session if it does not exist.")
+    ] = False,
+    not_before: NotBefore = None,
     wait_seconds: Annotated[
         float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its end, or for a question.")
     ] = None,
@@ -83,6 +97,8 @@ def submit(
         raise UsageProblem('say what the task is about: `threadkeep tasks submit "..." --agent NAME`, or --input-json')
     if to_session is not None and new_session is not None:
         raise UsageProblem("--session names an existing session, --new-session a new one; not both")
+    if webhook is None and webhook_secret is not None:
+        raise UsageProblem("--webhook-secret goes with --webhook")
     given: Any = read_text("-", "TEXT") if text == "-" else text
     if input_json is not None:
         value = parse_json(input_json, "--input-json")
@@ -101,6 +117,9 @@ def submit(
         metadata=parse_pairs(metadata or [], "--metadata"),
         max_attempts=max_attempts,
         multitask_strategy=_STRATEGIES[if_busy],
+        webhook=None if webhook is None else session.client.outbox.webhook(webhook, secret=webhook_secret),
+        create_missing=create_missing,
+        not_before=None if not_before is None else parse_time(not_before, "--not-before"),
         request_id=request_id,
     )
     if wait_seconds is None:
@@ -140,13 +159,56 @@ def list_(
 @command(app)
 def cancel(
     session: Session,
-    task_id: Annotated[str, typer.Argument(help="The task's id.")],
+    task_id: Annotated[str | None, typer.Argument(help="The task's id. Or select several by the options.")] = None,
+    of_session: SessionOption = None,
+    state: Annotated[list[str] | None, typer.Option("--state", help="All in this state. Repeatable.")] = None,
+    agent: AgentOption = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="All of this queue.")] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the record.")] = "",
     grace: Annotated[float | None, typer.Option("--grace", min=0, help="Seconds that a running one may take.")] = None,
     request_id: RequestId = None,
 ) -> None:
-    """Asks for a task's cancellation."""
+    """Asks for a task's cancellation, or for that of all that the options select and that have not ended."""
+    selects = any(one is not None for one in (of_session, state, agent, queue))
+    if (task_id is None) != selects:
+        raise UsageProblem("name a task, or select several: `threadkeep tasks cancel --session ID`; not both")
+    if task_id is None:
+        count = session.client.tasks.cancel_many(
+            session_id=of_session,
+            states=parse_enums(task_pb2.TaskState, "TASK_STATE", state, "--state"),
+            agent_name=agent,
+            queue=queue,
+            reason=reason,
+            grace_period=grace,
+            request_id=request_id,
+        )
+        session.show.one({"task_count": count})
+        return
     answer = session.client.tasks.cancel(task_id, reason=reason, grace_period=grace, request_id=request_id)
+    session.show.one(answer.task)
+
+
+@command(app)
+def retry(
+    session: Session,
+    task_id: Annotated[str, typer.Argument(help="The id of a task that has ended.")],
+    new_task_id: Annotated[str | None, typer.Option("--task-id", help="The new task's id. Default: assigned.")] = None,
+    keep_manifest: Annotated[
+        bool, typer.Option("--keep-manifest", help="With the agent as it was then, not as it is now.")
+    ] = False,
+    if_busy: IfBusyOption = IfBusy.REJECT,
+    not_before: NotBefore = None,
+    request_id: RequestId = None,
+) -> None:
+    """Submits the work of a task that has ended once more."""
+    answer = session.client.tasks.retry(
+        task_id,
+        new_task_id=new_task_id,
+        keep_manifest=keep_manifest,
+        multitask_strategy=_STRATEGIES[if_busy],
+        not_before=None if not_before is None else parse_time(not_before, "--not-before"),
+        request_id=request_id,
+    )
     session.show.one(answer.task)
 
 

@@ -17,12 +17,14 @@ _GET = method(config_service_pb2, "ConfigService", "GetEntity")
 _LIST = method(config_service_pb2, "ConfigService", "ListEntities")
 _DELETE = method(config_service_pb2, "ConfigService", "DeleteEntity")
 _RESOLVE = method(config_service_pb2, "ConfigService", "Resolve")
+_RESOLVE_MANY = method(config_service_pb2, "ConfigService", "ResolveMany")
 _EXPLAIN = method(config_service_pb2, "ConfigService", "Explain")
 _MANIFEST = method(config_service_pb2, "ConfigService", "ResolveManifest")
 _REVISIONS = method(config_service_pb2, "ConfigService", "ListRevisions")
 _DIFF = method(config_service_pb2, "ConfigService", "DiffRevisions")
 _ROLLBACK = method(config_service_pb2, "ConfigService", "Rollback")
 _APPLY = method(config_service_pb2, "ConfigService", "ApplySet")
+_EXPORT = method(config_service_pb2, "ConfigService", "ExportSet")
 _WATCH = method(config_service_pb2, "ConfigService", "Watch")
 
 _TYPES: Mapping[str, EntityType.ValueType] = {
@@ -48,6 +50,9 @@ Body = (
     | definition_pb2.Custom
     | definition_pb2.CustomSchema
 )
+
+
+Exported: TypeAlias = "set_pb2.SetFile | set_pb2.SetProblem"
 
 
 def to_type(value: Type) -> EntityType.ValueType:
@@ -172,6 +177,17 @@ def resolve(type: Type, name: str) -> Call[Entity]:
     return Call(_RESOLVE, request, lambda response: response.entity)
 
 
+def resolve_many(references: Iterable[tuple[Type, str]]) -> Call[Sequence[Entity | None]]:
+    """The entities that count for several (type, name), in their order, as of one revision; None where none counts."""
+    wanted = [config_service_pb2.EntityReference(type=to_type(type), name=name) for type, name in references]
+    request = config_service_pb2.ResolveManyRequest(references=wanted)
+    return Call(
+        _RESOLVE_MANY,
+        request,
+        lambda response: [one.entity if one.HasField("entity") else None for one in response.resolutions],
+    )
+
+
 def explain(type: Type, name: str) -> Call[config_service_pb2.ExplainResponse]:
     """Every candidate in order, and why the winner won."""
     return Call(_EXPLAIN, config_service_pb2.ExplainRequest(type=to_type(type), name=name), whole)
@@ -197,7 +213,7 @@ def diff_revisions(
     to_revision: int = 0,
     *,
     target_scope: Mapping[str, str] | None = None,
-) -> Call[Sequence[config_service_pb2.FieldChange]]:
+) -> Call[Sequence[entity_pb2.FieldChange]]:
     """The fields that changed between two revisions; `to_revision` 0 is the current one. Raises EntityNotFound."""
     request = config_service_pb2.DiffRevisionsRequest(
         key=_key(type, name, target_scope), from_revision=from_revision, to_revision=to_revision
@@ -229,15 +245,32 @@ def apply_set(
     files: Mapping[str, bytes] | Iterable[set_pb2.SetFile],
     *,
     dry_run: bool = False,
+    keep_missing: bool = False,
+    with_fields: bool = False,
     request_id: str | None = None,
 ) -> Call[config_service_pb2.ApplySetResponse]:
-    """Applies files (path to content) as one set in the scope; gives `changes`, `problems` and `config_revision`."""
+    """Applies files (path to content) as one set in the scope; gives `changes`, `problems` and `config_revision`.
+
+    `keep_missing`: what is not in the set stays. `with_fields`: changes say which fields change. `SetFile` messages may
+    say layers; `threadkeep.config_files.read_directories` makes them from directories.
+    """
     if isinstance(files, Mapping):
         files = [set_pb2.SetFile(path=path, content=content) for path, content in sorted(files.items())]
     request = config_service_pb2.ApplySetRequest(
-        request_id=request_id or new_request_id(), files=files, dry_run=dry_run
+        request_id=request_id or new_request_id(),
+        files=files,
+        dry_run=dry_run,
+        keep_missing=keep_missing,
+        with_fields=with_fields,
     )
     return Call(_APPLY, request, whole)
+
+
+def export_set(*, types: Sequence[Type] = (), page_size: int = 0) -> PagedCall[Exported]:
+    """The entities of exactly this scope as files that `apply_set` would make them from (`SetFile`), and problems
+    (`SetProblem`) for those that no file can hold."""
+    request = config_service_pb2.ExportSetRequest(page_size=page_size, types=[to_type(one) for one in types])
+    return PagedCall(Call(_EXPORT, request, whole), lambda page: [*page.files, *page.problems])
 
 
 def watch(

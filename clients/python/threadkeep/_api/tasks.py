@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 
-from threadkeep._api.values import Input, given, to_duration, to_input
+from threadkeep._api.values import Input, given, to_duration, to_input, to_timestamp
 from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.runtime.v1 import session_service_pb2, task_pb2, task_service_pb2
+from threadkeep.runtime.v1 import session_service_pb2, task_pb2, task_service_pb2, webhook_pb2
 from threadkeep.runtime.v1.task_pb2 import Task
 
 _SUBMIT = method(task_service_pb2, "TaskService", "SubmitTask")
@@ -15,6 +16,8 @@ _GET = method(task_service_pb2, "TaskService", "GetTask")
 _LIST = method(task_service_pb2, "TaskService", "ListTasks")
 _WAIT = method(task_service_pb2, "TaskService", "WaitTask")
 _CANCEL = method(task_service_pb2, "TaskService", "CancelTask")
+_CANCEL_MANY = method(task_service_pb2, "TaskService", "CancelTasks")
+_RETRY = method(task_service_pb2, "TaskService", "RetryTask")
 
 DEFAULT_WAIT = 60.0
 LONGEST_WAIT = 600.0
@@ -25,6 +28,7 @@ def submit(
     *,
     session_id: str | None = None,
     create_session: session_service_pb2.SessionDraft | None = None,
+    create_missing: bool = False,
     agent_name: str | None = None,
     task_id: str | None = None,
     queue: str | None = None,
@@ -33,16 +37,19 @@ def submit(
     max_attempts: int | None = None,
     retry_policy: task_pb2.RetryPolicy | None = None,
     multitask_strategy: task_pb2.MultitaskStrategy.ValueType | None = None,
+    webhook: webhook_pb2.Webhook | str | None = None,
+    not_before: datetime.datetime | None = None,
     actor: payload_pb2.Actor | None = None,
     request_id: str | None = None,
 ) -> Call[task_service_pb2.SubmitTaskResponse]:
     """Submits a task; gives `task` and `receipt`.
 
     `input` is text, a conversation, or any value (see `to_input`). The task goes into the session `session_id`, or into
-    a new one (`create_session`, by default one with an id of the server's choice). If that has an open run, the
-    `multitask_strategy` says what happens: it is refused unless one is given. `retry_policy` says how often the task is
-    tried again, and when; `max_attempts` is its short form. Raises SessionNotFound, SessionBusy, AgentUnresolved,
-    IdTaken, LimitExceeded.
+    a new one (`create_session`, by default one with an id of the server's choice); `create_missing` makes the session
+    `session_id` if it does not exist. If that has an open run, the `multitask_strategy` says what happens: it is
+    refused unless one is given. `retry_policy` says how often the task is tried again, and when; `max_attempts` is its
+    short form. Before `not_before` (with a time zone) it does not start. Its end is posted to the `webhook`. Raises
+    SessionNotFound, SessionBusy, AgentUnresolved, IdTaken, LimitExceeded, FieldInvalid.
     """
     if max_attempts is not None:
         if retry_policy is not None:
@@ -62,8 +69,12 @@ def submit(
             actor=actor,
             multitask_strategy=multitask_strategy,
             retry_policy=retry_policy,
+            webhook=webhook_pb2.Webhook(url=webhook) if isinstance(webhook, str) else webhook,
+            not_before=to_timestamp(not_before),
         ),
     )
+    if create_missing:
+        request.if_session_missing = task_pb2.IF_SESSION_MISSING_CREATE
     if session_id is not None and create_session is not None:
         raise ValueError("a task goes into an existing session or a new one, not both")
     if session_id is None and create_session is None:
@@ -114,3 +125,60 @@ def cancel(
         **given(grace_period=to_duration(grace_period), actor=actor),
     )
     return Call(_CANCEL, request, whole)
+
+
+def cancel_many(
+    *,
+    session_id: str | None = None,
+    states: Sequence[task_pb2.TaskState.ValueType] = (),
+    agent_name: str | None = None,
+    queue: str | None = None,
+    reason: str = "",
+    grace_period: float | None = None,
+    actor: payload_pb2.Actor | None = None,
+    request_id: str | None = None,
+) -> Call[int]:
+    """Asks for the cancellation of all tasks that have not ended and that the filter selects, session by session; gives
+    how many. At least one of session_id, states, agent_name and queue is required."""
+    request = task_service_pb2.CancelTasksRequest(
+        request_id=request_id or new_request_id(),
+        states=states,
+        reason=reason,
+        **given(
+            session_id=session_id,
+            agent_name=agent_name,
+            queue=queue,
+            grace_period=to_duration(grace_period),
+            actor=actor,
+        ),
+    )
+    return Call(_CANCEL_MANY, request, lambda response: response.task_count)
+
+
+def retry(
+    task_id: str,
+    *,
+    new_task_id: str | None = None,
+    keep_manifest: bool = False,
+    multitask_strategy: task_pb2.MultitaskStrategy.ValueType | None = None,
+    not_before: datetime.datetime | None = None,
+    actor: payload_pb2.Actor | None = None,
+    request_id: str | None = None,
+) -> Call[task_service_pb2.RetryTaskResponse]:
+    """Submits the work of a task that has ended once more, in its session; gives the new `task` and `receipt`.
+
+    The agent is resolved anew unless the old manifest is kept. Raises TaskNotFound, TaskNotTerminal, and what `submit`
+    raises.
+    """
+    request = task_service_pb2.RetryTaskRequest(
+        request_id=request_id or new_request_id(),
+        task_id=task_id,
+        keep_manifest=keep_manifest,
+        **given(
+            new_task_id=new_task_id,
+            multitask_strategy=multitask_strategy,
+            not_before=to_timestamp(not_before),
+            actor=actor,
+        ),
+    )
+    return Call(_RETRY, request, whole)

@@ -171,11 +171,13 @@ def delete_thread(
 
 
 def delete_for_runs(
-    run_ids: Iterable[str], *, request_id: str | None = None
+    run_ids: Iterable[str], *, lease: commit_pb2.Lease | None = None, request_id: str | None = None
 ) -> Call[checkpoint_service_pb2.DeleteForRunsResponse]:
-    """Deletes the checkpoints whose metadata `run_id` is one of these, in every session of the scope. Raises
-    LeaseRequired."""
-    request = checkpoint_service_pb2.DeleteForRunsRequest(request_id=request_id or new_request_id(), run_ids=run_ids)
+    """Deletes the checkpoints whose metadata `run_id` is one of these, in every session of the scope; in that of the
+    leased run under its lease. Raises LeaseRequired, LeaseLost, RunNotFound."""
+    request = checkpoint_service_pb2.DeleteForRunsRequest(
+        request_id=request_id or new_request_id(), run_ids=run_ids, **given(lease=lease)
+    )
     return Call(_DELETE_FOR_RUNS, request, whole)
 
 

@@ -247,3 +247,22 @@ def list_filters(
     if before is not None:
         wanted["before_checkpoint_id"] = get_checkpoint_id(before) or None
     return wanted
+
+
+def batched_run_ids(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The run ids in portions that one call takes. TypeError for a single text."""
+    if isinstance(run_ids, str):
+        raise TypeError("run_ids is a sequence of ids, not one id")
+    for start in range(0, len(run_ids), 1000):
+        yield [str(one) for one in run_ids[start : start + 1000]]
+
+
+def prune_strategy(thread_ids: Sequence[str], strategy: str) -> checkpoint_service_pb2.PruneStrategy.ValueType:
+    """The contract's strategy. ValueError for an unknown one, TypeError for a single text as thread_ids."""
+    if isinstance(thread_ids, str):
+        raise TypeError("thread_ids is a sequence of ids, not one id")
+    if strategy == "keep_latest":
+        return checkpoint_service_pb2.PRUNE_STRATEGY_KEEP_LATEST
+    if strategy == "delete":
+        return checkpoint_service_pb2.PRUNE_STRATEGY_DELETE
+    raise ValueError(f"unknown prune strategy {strategy!r}; there are keep_latest and delete")

@@ -19,9 +19,9 @@ from threadkeep.client import AsyncClient, Client
 from threadkeep.errors import DeadlineExceeded, Unavailable
 from threadkeep.langgraph import codec
 from threadkeep.langgraph.commit_queue import CommitQueue, Committed, committed
-from threadkeep.langgraph.reading import SaverBase
+from threadkeep.langgraph.reading import SaverBase, batched_run_ids, prune_strategy
 from threadkeep.langgraph.serde import AllowedType
-from threadkeep.runtime.v1 import checkpoint_pb2
+from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2
 
 Durability = Literal["sync", "async", "exit"]
 
@@ -122,6 +122,44 @@ class RunSaver(SaverBase):
         await self._asettle()
         await self._async.checkpoints.delete_thread(str(thread_id), lease=self.queue.lease)
 
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prunes the thread under the run's lease; see `ThreadkeepSaver.prune`. ValueError for another thread."""
+        for thread_id, chosen in self._prunes(thread_ids, strategy):
+            self._settle()
+            self._sync.checkpoints.prune_thread(thread_id, chosen, lease=self.queue.lease)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prunes the thread under the run's lease; see `ThreadkeepSaver.prune`. ValueError for another thread."""
+        for thread_id, chosen in self._prunes(thread_ids, strategy):
+            await self._asettle()
+            await self._async.checkpoints.prune_thread(thread_id, chosen, lease=self.queue.lease)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies another thread's checkpoints into the run's thread, which holds none, under its lease. ValueError for
+        another target."""
+        target = self._check_session(str(target_thread_id))
+        self._settle()
+        self._sync.checkpoints.copy_thread(str(source_thread_id), target, lease=self.queue.lease)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies another thread's checkpoints into the run's thread, which holds none, under its lease. ValueError for
+        another target."""
+        target = self._check_session(str(target_thread_id))
+        await self._asettle()
+        await self._async.checkpoints.copy_thread(str(source_thread_id), target, lease=self.queue.lease)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints of these runs (metadata `run_id`) in all threads, in the run's under its lease."""
+        self._settle()
+        for some in batched_run_ids(run_ids):
+            self._sync.checkpoints.delete_for_runs(some, lease=self.queue.lease)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints of these runs (metadata `run_id`) in all threads, in the run's under its lease."""
+        await self._asettle()
+        for some in batched_run_ids(run_ids):
+            await self._async.checkpoints.delete_for_runs(some, lease=self.queue.lease)
+
     # --- inside
 
     def _add_put(
@@ -147,6 +185,12 @@ class RunSaver(SaverBase):
             self.queue.hold(op)
             return None
         return self.queue.add(op)
+
+    def _prunes(
+        self, thread_ids: Sequence[str], strategy: str
+    ) -> list[tuple[str, checkpoint_service_pb2.PruneStrategy.ValueType]]:
+        chosen = prune_strategy(thread_ids, strategy)
+        return [(self._check_session(str(thread_id)), chosen) for thread_id in thread_ids]
 
     def _check_session(self, session_id: str) -> str:
         if session_id != self.queue.session_id:

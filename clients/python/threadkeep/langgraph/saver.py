@@ -6,7 +6,7 @@ that a worker binds to its run is in `run_saver`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -19,28 +19,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from threadkeep.client import AsyncClient, Client
 from threadkeep.langgraph import codec, large
-from threadkeep.langgraph.reading import SaverBase
+from threadkeep.langgraph.reading import SaverBase, batched_run_ids, prune_strategy
 from threadkeep.langgraph.serde import AllowedType
-from threadkeep.runtime.v1 import checkpoint_service_pb2
-
-
-def batched_run_ids(run_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The run ids in portions that one call takes. TypeError for a single text."""
-    if isinstance(run_ids, str):
-        raise TypeError("run_ids is a sequence of ids, not one id")
-    for start in range(0, len(run_ids), 1000):
-        yield [str(one) for one in run_ids[start : start + 1000]]
-
-
-def prune_strategy(thread_ids: Sequence[str], strategy: str) -> checkpoint_service_pb2.PruneStrategy.ValueType:
-    """The contract's strategy. ValueError for an unknown one, TypeError for a single text as thread_ids."""
-    if isinstance(thread_ids, str):
-        raise TypeError("thread_ids is a sequence of ids, not one id")
-    if strategy == "keep_latest":
-        return checkpoint_service_pb2.PRUNE_STRATEGY_KEEP_LATEST
-    if strategy == "delete":
-        return checkpoint_service_pb2.PRUNE_STRATEGY_DELETE
-    raise ValueError(f"unknown prune strategy {strategy!r}; there are keep_latest and delete")
 
 
 class ThreadkeepSaver(SaverBase):

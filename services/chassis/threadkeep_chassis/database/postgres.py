@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -12,7 +13,8 @@ from sqlalchemy.pool import NullPool
 from threadkeep_chassis.canonical import exact_text, parse_json
 from threadkeep_chassis.clock import Clock
 from threadkeep_chassis.database import faults
-from threadkeep_chassis.database.session import Connection, Session, finish
+from threadkeep_chassis.database.plans import Parameters, Plan, Plans, Written
+from threadkeep_chassis.database.session import Answer, Connection, Session, finish
 from threadkeep_chassis.database.settings import DatabaseSettings
 from threadkeep_chassis.database.url import DatabaseUrl
 from threadkeep_chassis.errors import CommitUnknown
@@ -25,6 +27,18 @@ _INCARNATION = f"SELECT pg_postmaster_start_time(), {_STATISTICS_RESET}"
 
 _XID = "SELECT pg_current_xact_id_if_assigned()::text"
 _SWALLOWED = "the transaction was aborted by an earlier error that was not raised"
+
+
+async def run_plan(driver: Any, plan: Plan, parameters: Parameters | Sequence[Parameters]) -> Answer:
+    """Executes a planned statement; one without rows once for each set of parameters."""
+    if not isinstance(parameters, Mapping):
+        await driver.executemany(plan.sql, [plan.arguments(each) for each in parameters])
+        return Written(-1)
+    if plan.returns_rows:
+        return plan.result(await driver.fetch(plan.sql, *plan.arguments(parameters)))
+    # `UPDATE 3`, `INSERT 0 3`: the last word is the number of rows.
+    tag = (await driver.execute(plan.sql, *plan.arguments(parameters))).rpartition(" ")[2]
+    return Written(int(tag) if tag.isdigit() else -1)
 
 
 class PostgresBackend:
@@ -52,6 +66,10 @@ class PostgresBackend:
             arguments["prepared_statement_name_func"] = lambda: ""
         else:
             arguments["prepared_statement_cache_size"] = 500
+            # The driver's own cache serves planned statements; they are constants, so none grows old.
+            arguments["statement_cache_size"] = 500
+            arguments["max_cached_statement_lifetime"] = 0
+            arguments["max_cacheable_statement_size"] = 256 * 1024
             arguments["server_settings"]["search_path"] = f'"{schema}"'
             # A killed replica's statements, and the locks they hold or wait for, end soon after it.
             arguments["server_settings"]["client_connection_check_interval"] = "2000"
@@ -63,10 +81,11 @@ class PostgresBackend:
             json_serializer=exact_text,
             json_deserializer=parse_json,
         )
+        self._plans = Plans(self._engine.dialect)
 
     async def open_session(self) -> Session:
         """Connects. Raises what the driver raises."""
-        session = await Session.open(self._engine, protect=False, clock=self._clock)
+        session = await Session.open(self._engine, self._plans, run_plan, protect=False, clock=self._clock)
         try:
             if self._guards is None:
                 version = session.driver.get_server_version()

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection as SyncConnection
-from sqlalchemy.engine import CursorResult
+from sqlalchemy.engine import CursorResult, Result
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.sql import Executable
+from sqlalchemy.util import await_
 
 from threadkeep_chassis.database import faults
+from threadkeep_chassis.database.plans import Parameters, Plan, Plans, Written
 from threadkeep_chassis.database.sql import database_now
 
 if TYPE_CHECKING:
@@ -46,12 +48,28 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+Answer = Result[Any] | Written
+RunPlan = Callable[[Any, Plan, Parameters | Sequence[Parameters]], Coroutine[Any, Any, Answer]]
+"""(driver connection, plan, parameters or several sets of them): how a dialect executes a plan."""
+
+
 class Session:
     """A driver connection with its SQLAlchemy face. Used by one task at a time."""
 
-    def __init__(self, connection: AsyncConnection, driver: Any, *, protect: bool, clock: Clock | None) -> None:
+    def __init__(
+        self,
+        connection: AsyncConnection,
+        driver: Any,
+        plans: Plans,
+        run_plan: RunPlan,
+        *,
+        protect: bool,
+        clock: Clock | None,
+    ) -> None:
         self.connection = connection
         self.driver = driver
+        self.plans = plans
+        self._run_plan = run_plan
         self.protect = protect
         """True if a statement must not be torn by cancellation: closing an in-memory connection would lose the data."""
         self.clock = clock
@@ -62,11 +80,13 @@ class Session:
         """What identifies the server's uninterrupted life; see `postgres`."""
 
     @classmethod
-    async def open(cls, engine: AsyncEngine, *, protect: bool, clock: Clock | None) -> Session:
+    async def open(
+        cls, engine: AsyncEngine, plans: Plans, run_plan: RunPlan, *, protect: bool, clock: Clock | None
+    ) -> Session:
         """Connects."""
         connection = await engine.connect()
         raw = await connection.get_raw_connection()
-        return cls(connection, raw.driver_connection, protect=protect, clock=clock)
+        return cls(connection, raw.driver_connection, plans, run_plan, protect=protect, clock=clock)
 
     @property
     def is_usable(self) -> bool:
@@ -75,6 +95,11 @@ class Session:
             return False
         is_closed = getattr(self.driver, "is_closed", None)
         return not (is_closed is not None and is_closed())
+
+    def planned(self, statement: Executable, parameters: Any) -> Coroutine[Any, Any, Answer] | None:
+        """The execution of a statement that has a plan; None if SQLAlchemy has to do it."""
+        found = self.plans.find(statement, parameters)
+        return None if found is None else self._run_plan(self.driver, *found)
 
     async def control(self, sql: str) -> Any:
         """Runs a transaction-control statement (no parameters, no result rows)."""
@@ -110,8 +135,10 @@ class Connection:
 
         Raises sqlalchemy.exc.DBAPIError; see `faults` for what it means.
         """
-        work = self._session.connection.execute(statement, parameters)
-        return await (finish(work) if self._session.protect else work)
+        planned: Any = self._session.planned(statement, parameters)
+        work = planned or self._session.connection.execute(statement, parameters)
+        result: CursorResult[Any] = await (finish(work) if self._session.protect else work)
+        return result
 
     async def scalar(self, statement: Executable, parameters: Any = None) -> Any:
         """The first column of the first row, or None."""
@@ -119,6 +146,12 @@ class Connection:
 
     async def run(self, work: Callable[[SyncConnection], T]) -> T:
         """Runs a plain function of a synchronous SQLAlchemy connection: several statements without an await between."""
+        session = self._session
+        pending = session.connection.run_sync(lambda inner: work(cast(SyncConnection, _Statements(session, inner))))
+        return await (finish(pending) if self._session.protect else pending)
+
+    async def run_on_schema(self, work: Callable[[SyncConnection], T]) -> T:
+        """The same for what inspects or changes the schema: it needs SQLAlchemy's own connection."""
         pending = self._session.connection.run_sync(work)
         return await (finish(pending) if self._session.protect else pending)
 
@@ -143,6 +176,32 @@ class Connection:
         callbacks, self._after_commit = self._after_commit, []
         for callback in callbacks:
             callback()
+
+
+class _Statements:
+    """The synchronous connection that plain functions get: SQLAlchemy's, with a short way for planned statements."""
+
+    __slots__ = ("_inner", "_session")
+
+    def __init__(self, session: Session, inner: SyncConnection) -> None:
+        self._session = session
+        self._inner = inner
+
+    def execute(self, statement: Executable, parameters: Any = None) -> Any:
+        """See sqlalchemy.engine.Connection."""
+        planned = self._session.planned(statement, parameters)
+        return self._inner.execute(statement, parameters) if planned is None else await_(planned)
+
+    def scalar(self, statement: Executable, parameters: Any = None) -> Any:
+        """See sqlalchemy.engine.Connection."""
+        return self.execute(statement, parameters).scalar()
+
+    def scalars(self, statement: Executable, parameters: Any = None) -> Any:
+        """See sqlalchemy.engine.Connection."""
+        return self.execute(statement, parameters).scalars()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 async def roll_back(session: Session) -> None:

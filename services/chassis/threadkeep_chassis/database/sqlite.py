@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import event
@@ -11,9 +12,20 @@ from sqlalchemy.pool import NullPool
 from threadkeep_chassis.canonical import exact_text, parse_json
 from threadkeep_chassis.clock import Clock, SystemClock
 from threadkeep_chassis.database.json import register_functions
-from threadkeep_chassis.database.session import Connection, Session
+from threadkeep_chassis.database.plans import Parameters, Plan, Plans, Written
+from threadkeep_chassis.database.session import Answer, Connection, Session
 from threadkeep_chassis.database.settings import DatabaseSettings
 from threadkeep_chassis.database.url import DatabaseUrl
+
+
+async def run_plan(driver: Any, plan: Plan, parameters: Parameters | Sequence[Parameters]) -> Answer:
+    """Executes a planned statement, with one hop to the driver's thread; one without rows once for each set."""
+    if not isinstance(parameters, Mapping):
+        await driver.executemany(plan.sql, [plan.arguments(each) for each in parameters])
+        return Written(-1)
+    if plan.returns_rows:
+        return plan.result(await driver.execute_fetchall(plan.sql, plan.arguments(parameters)))
+    return Written((await driver.execute(plan.sql, plan.arguments(parameters))).rowcount)
 
 
 class SqliteBackend:
@@ -27,6 +39,7 @@ class SqliteBackend:
         address = "sqlite+aiosqlite:///" + (":memory:" if self.in_memory else str(url.path))
         self._writer_engine = self._engine(address, read_only=False)
         self._reader_engine = self._engine(address, read_only=True)
+        self._plans = Plans(self._writer_engine.dialect)
 
     def _engine(self, address: str, *, read_only: bool) -> AsyncEngine:
         engine = create_async_engine(
@@ -57,11 +70,11 @@ class SqliteBackend:
 
     async def open_session(self) -> Session:
         """Opens a reading connection."""
-        return await Session.open(self._reader_engine, protect=True, clock=self._clock)
+        return await Session.open(self._reader_engine, self._plans, run_plan, protect=True, clock=self._clock)
 
     async def open_writer(self) -> Session:
         """Opens the writing connection; in memory it is the only one."""
-        return await Session.open(self._writer_engine, protect=True, clock=self._clock)
+        return await Session.open(self._writer_engine, self._plans, run_plan, protect=True, clock=self._clock)
 
     async def begin(self, session: Session, *, write: bool, snapshot: bool) -> None:
         """BEGIN IMMEDIATE takes the write lock at once; a deferred read would fail when it turned into a write."""

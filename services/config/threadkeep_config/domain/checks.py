@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from threadkeep_config.domain import secrets
+from threadkeep_config.domain import secrets, variables
 
 MAX_SECONDS = 3600.0
 MIN_SECONDS = 0.001
@@ -61,6 +61,15 @@ def check_line(text: str, path: str, violations: Violations) -> None:
         violations.append((path, "must not hold control characters"))
 
 
+def check_filled(text: str, path: str, violations: Violations) -> None:
+    """The same of a text into which workers put variables."""
+    fault = variables.fault(text)
+    if fault is not None:
+        violations.append((path, fault))
+    else:
+        check_line(variables.sample(text), path, violations)
+
+
 def check_entry_point(text: str, path: str, violations: Violations) -> None:
     """`package.module:attribute`."""
     if not _ENTRY_POINT.match(text):
@@ -79,6 +88,11 @@ def check_url(url: str, path: str, violations: Violations, *, required: bool = F
         if required:
             violations.append((path, "is required"))
         return
+    fault = variables.fault(url)
+    if fault is not None:
+        violations.append((path, fault))
+        return
+    url = variables.sample_url(url)
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -201,10 +215,10 @@ def _check_pairs(
                 check_reference(value or "-", at, violations)
             elif secrets.names_a_secret(name):
                 violations.append((at, f"looks like the name of a secret; put a reference into {references}"))
-            elif secrets.looks_like_a_secret(value):
+            elif secrets.looks_like_a_secret(value) or secrets.looks_like_a_secret(variables.sample(value)):
                 violations.append((at, f"looks like a secret; put a reference into {references}"))
             else:
-                check_line(value, at, violations)
+                check_filled(value, at, violations)
             seen.add(same(name))
 
 

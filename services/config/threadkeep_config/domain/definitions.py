@@ -18,6 +18,7 @@ from threadkeep_config.domain.checks import (
     check_duration,
     check_entry_point,
     check_environment,
+    check_filled,
     check_headers,
     check_json,
     check_line,
@@ -58,7 +59,7 @@ def checked(type: EntityType, definition: Mapping[str, Any], rules: JsonRules, p
 def _check_provider(body: dict[str, Any], path: str, rules: JsonRules, violations: Violations) -> None:
     check_name(body.get("type", ""), f"{path}type", violations, required=True)
     for field in ("model", "region", "role"):
-        check_line(body.get(field, ""), f"{path}{field}", violations)
+        check_filled(body.get(field, ""), f"{path}{field}", violations)
     check_url(body.get("endpoint", ""), f"{path}endpoint", violations)
     check_reference(body.get("api_key_reference", ""), f"{path}api_key_reference", violations)
     retries = body.get("max_retries")
@@ -121,6 +122,7 @@ def _check_mcp_server(body: dict[str, Any], path: str, rules: JsonRules, violati
         stdio = body["stdio"]
         check_name(stdio.get("command", ""), f"{path}stdio.command", violations, required=True)
         for index, argument in enumerate(stdio.get("arguments", ())):
+            check_filled(argument, f"{path}stdio.arguments[{index}]", violations)
             if secrets.looks_like_a_secret(argument):
                 violations.append(
                     (f"{path}stdio.arguments[{index}]", "looks like a secret; put it into the environment")
@@ -134,7 +136,7 @@ def _check_mcp_server(body: dict[str, Any], path: str, rules: JsonRules, violati
 
 def _check_sandbox_profile(body: dict[str, Any], path: str, rules: JsonRules, violations: Violations) -> None:
     check_name(body.get("kind", ""), f"{path}kind", violations, required=True)
-    check_line(body.get("image", ""), f"{path}image", violations)
+    check_filled(body.get("image", ""), f"{path}image", violations)
     check_names(body.get("allowed_hosts", ()), f"{path}allowed_hosts", violations)
     cpus = body.get("cpus")
     # JSON has no NaN or Infinity: as texts they are no numbers.

@@ -66,6 +66,7 @@ class SetAction(IntEnum):
     DELETED = 3
     UNCHANGED = 4
     SHADOWED = 5
+    KEPT = 6
 
 
 @dataclass(frozen=True)
@@ -77,18 +78,24 @@ class SetStep:
     change: Change | None = None
 
 
-def plan_set(current: Mapping[Key, Entity], wanted: Mapping[Key, Content], broken: Set[Key]) -> list[SetStep]:
+def plan_set(
+    current: Mapping[Key, Entity], wanted: Mapping[Key, Content], broken: Set[Key], *, keep_missing: bool = False
+) -> list[SetStep]:
     """Plans a set, by key.
 
     `current` holds an entity for each wanted key (never written, where there is none) and every file entity of the
-    scope. File entities that are neither wanted nor `broken` (their file has errors) go.
+    scope. File entities that are neither wanted nor `broken` (their file has errors) go, or stay with `keep_missing`.
     """
     steps = []
     for key in sorted(current.keys() | wanted.keys()):
         entity = current[key]
         content = wanted.get(key)
         if content is None:
-            if entity.exists and entity.content.source.is_file and key not in broken:
+            if not entity.exists or not entity.content.source.is_file or key in broken:
+                continue
+            if keep_missing:
+                steps.append(SetStep(SetAction.KEPT, entity))
+            else:
                 change = Change(entity, Content(entity.content.source), deleted=True)
                 steps.append(SetStep(SetAction.DELETED, entity, change))
         elif entity.exists and not entity.content.source.is_file:

@@ -13,8 +13,9 @@ from pathlib import PurePosixPath
 from threadkeep_chassis.errors import LimitExceeded
 from threadkeep_chassis.limits import Limits
 from threadkeep_config.domain.manifest import Reference
-from threadkeep_config.domain.values import Content, EntityType
-from threadkeep_config.files.reading import FileFaults, fault_line, parse_file
+from threadkeep_config.domain.values import Content, Entity, EntityType
+from threadkeep_config.files.export import export_entities
+from threadkeep_config.files.reading import FileFaults, Layers, fault_line, parse_file
 from threadkeep_config.files.shape import Shaped
 from threadkeep_config.files.skills import SKILL_FILE, parse_skill
 
@@ -42,6 +43,11 @@ class Problem:
     line: int
     message: str
 
+    @property
+    def layer(self) -> int:
+        """The layer of the file."""
+        return getattr(self.line, "layer", 0)
+
 
 @dataclass
 class ParsedSet:
@@ -60,11 +66,11 @@ class ParsedSet:
             yield Problem(self.contents[reference].source.path, *fault_line(path, rule, self.lines[reference]))
 
 
-def parse_set(files: Iterable[tuple[str, bytes]], limits: Limits) -> ParsedSet:
-    """Parses files, given as (path, content). Takes a while for large sets: call it in a thread."""
+def parse_set(files: Iterable[tuple[str, bytes] | tuple[str, bytes, int]], limits: Limits) -> ParsedSet:
+    """Parses files, given as (path, content), perhaps with their layer. It takes a while: call it in a thread."""
     parsed = ParsedSet()
-    groups: dict[Reference, dict[str, bytes]] = {}
-    for path, content in sorted(files):
+    groups: dict[Reference, dict[str, dict[int, bytes]]] = {}
+    for path, content, *layer in sorted(files):
         try:
             reference, inside = reference_of(path)
         except FileFaults as error:
@@ -72,17 +78,17 @@ def parse_set(files: Iterable[tuple[str, bytes]], limits: Limits) -> ParsedSet:
             continue
         group = groups.setdefault(reference, {})
         first = next(iter(group), path)
-        if group and not (inside and _is_in_folder(first)):
+        if group and first != path and not (inside and _is_in_folder(first)):
             parsed.problems.append(Problem(path, 0, f"defines the same {reference[0].field} as {first}, which counts"))
         else:
-            group[path] = content
+            group.setdefault(path, {})[layer[0] if layer else 0] = content
     for reference, group in groups.items():
         _parse_one(reference, group, limits, parsed)
     parsed.problems.sort()
     return parsed
 
 
-def _parse_one(reference: Reference, group: Mapping[str, bytes], limits: Limits, parsed: ParsedSet) -> None:
+def _parse_one(reference: Reference, group: Mapping[str, Layers], limits: Limits, parsed: ParsedSet) -> None:
     path = next(iter(group))
     try:
         if _is_in_folder(path):
@@ -117,6 +123,20 @@ def reference_of(path: str) -> tuple[Reference, str]:
     if type is None or len(pure.parts) != 2 or pure.suffix not in suffixes or pure.stem.startswith("."):
         raise FileFaults((0, f"is not the path of a definition: those are {_FORMS}"))
     return (type, pure.stem), ""
+
+
+@dataclass
+class ExportedSet:
+    """Entities as files: (path, bytes), and what no file can hold."""
+
+    files: list[tuple[str, bytes]]
+    problems: list[Problem]
+
+
+def export_set(entities: Iterable[Entity]) -> ExportedSet:
+    """The files that `parse_set` would make the entities from. Takes a while: call it in a thread."""
+    exported = export_entities(entities, {type: folder for folder, type in FOLDERS.items()})
+    return ExportedSet(exported.files, [Problem(path, 0, message) for path, message in exported.problems])
 
 
 def _is_in_folder(path: str) -> bool:

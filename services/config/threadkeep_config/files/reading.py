@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf import json_format
@@ -13,7 +13,7 @@ from threadkeep_chassis.validation import Validator
 from threadkeep_config import wire
 from threadkeep_config.domain.values import Content, EntityType, Source, SourceKind
 from threadkeep_config.files.shape import Shaped, shape
-from threadkeep_config.files.yaml_tree import Tree, YamlFault, read_yaml
+from threadkeep_config.files.yaml_tree import Line, Tree, YamlFault, read_yaml
 
 DESCRIPTORS = {
     EntityType.PROVIDER: entity_pb2.Provider.DESCRIPTOR,
@@ -45,14 +45,13 @@ def read_text(content: bytes) -> str:
         raise FileFaults((content.count(b"\n", 0, error.start) + 1, "is not UTF-8")) from error
 
 
-def parse_file(type: EntityType, path: str, content: bytes) -> tuple[Content, Shaped]:
+Layers = Mapping[int, bytes]
+"""One file's bytes by layer. The highest wins."""
+
+
+def parse_file(type: EntityType, path: str, layers: Layers) -> tuple[Content, Shaped]:
     """The content of one file, and where in it things are. Raises FileFaults."""
-    text = read_text(content)
-    body: str | None = None
-    try:
-        tree, body = front_matter(text) if path.endswith(".md") else (read_yaml(text), None)
-    except YamlFault as error:
-        raise FileFaults((error.line, error.message)) from error
+    tree, body = read_layers(path, layers)
     shaped = Shaped()
     if is_hidden(tree):
         if body:
@@ -64,6 +63,24 @@ def parse_file(type: EntityType, path: str, content: bytes) -> tuple[Content, Sh
     elif body:
         document["system_prompt"] = body
     return to_content(type, path, document, shaped), shaped
+
+
+def read_layers(path: str, layers: Layers) -> tuple[Tree, str | None]:
+    """The merged tree of a file's layers, and for Markdown the text of the highest that has one. Raises FileFaults."""
+    merged, body = Tree(Line(1, min(layers)), {}), None
+    for layer, content in sorted(layers.items()):
+        try:
+            text = read_text(content)
+            tree, own = front_matter(text, layer) if path.endswith(".md") else (read_yaml(text, layer=layer), None)
+        except YamlFault as error:
+            raise FileFaults((Line(error.line, layer), error.message)) from error
+        except FileFaults as error:
+            raise FileFaults(*((Line(line, layer), message) for line, message in error.faults)) from error
+        # To hide is to say nothing of what lies below.
+        hides = isinstance(tree.value, dict) and "hidden" in tree.value
+        merged = tree if hides or (isinstance(merged.value, dict) and "hidden" in merged.value) else merged.below(tree)
+        body = own if hides or own or body is None else body
+    return merged, body
 
 
 def is_hidden(tree: Tree) -> bool:
@@ -89,14 +106,14 @@ def to_content(type: EntityType, path: str, document: dict[str, Any], shaped: Sh
         raise located(error.violations, shaped) from error
 
 
-def front_matter(text: str) -> tuple[Tree, str]:
+def front_matter(text: str, layer: int = 0) -> tuple[Tree, str]:
     """The tree of the YAML between two lines `---` at the top, and the text below it. Raises YamlFault."""
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip() != "---":
-        return Tree(1, {}), text.strip()
+        return Tree(Line(1, layer), {}), text.strip()
     for index in range(1, len(lines)):
         if lines[index].rstrip() == "---":
-            return read_yaml("".join(lines[1:index]), 2), "".join(lines[index + 1 :]).strip()
+            return read_yaml("".join(lines[1:index]), 2, layer), "".join(lines[index + 1 :]).strip()
     raise YamlFault(1, "the front matter has no closing line `---`")
 
 

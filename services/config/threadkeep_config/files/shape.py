@@ -51,7 +51,7 @@ def shape(tree: Tree, descriptor: Descriptor, path: str, shaped: Shaped) -> dict
         shaped.faults.append((path, "must be a mapping of names to values"))
         return document
     known = {one.name: one for one in descriptor.fields}
-    short = {name.removesuffix("_json"): one for name, one in known.items() if _holds_json(one)}
+    short = {name.removesuffix("_json"): one for name, one in known.items() if holds_json(one)}
     for name, value in tree.value.items():
         one = known.get(name) or short.get(name)
         shaped.lines[f"{path}.{name}"] = tree.key_lines[name]
@@ -68,7 +68,8 @@ def shape(tree: Tree, descriptor: Descriptor, path: str, shaped: Shaped) -> dict
     return document
 
 
-def _holds_json(one: FieldDescriptor) -> bool:
+def holds_json(one: FieldDescriptor) -> bool:
+    """True for a field such as `options_json`."""
     rule = field_rule(one)
     return rule is not None and rule.kind == options_pb2.FIELD_KIND_JSON and one.name.endswith("_json")
 

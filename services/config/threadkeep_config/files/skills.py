@@ -7,23 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from threadkeep_config.domain.values import Content, EntityType, Source, SourceKind
-from threadkeep_config.files.reading import DESCRIPTORS, FileFaults, front_matter, is_hidden, read_text, to_content
+from threadkeep_config.files.reading import DESCRIPTORS, FileFaults, Layers, is_hidden, read_layers, to_content
 from threadkeep_config.files.shape import Shaped, shape
-from threadkeep_config.files.yaml_tree import Tree, YamlFault
+from threadkeep_config.files.yaml_tree import Tree
 
 SKILL_FILE = "SKILL.md"
 
 
-def parse_skill(name: str, files: Mapping[str, bytes]) -> Content:
+def parse_skill(name: str, files: Mapping[str, Layers]) -> Content:
     """The content of `skills/NAME/...`, path to bytes. Faults are those of SKILL.md. Raises FileFaults."""
     folder = f"skills/{name}/"
     path = folder + SKILL_FILE
     if path not in files:
         raise FileFaults((0, f"is missing beside {min(files)}"))
-    try:
-        tree, body = front_matter(read_text(files[path]))
-    except YamlFault as error:
-        raise FileFaults((error.line, error.message)) from error
+    tree, body = read_layers(path, files[path])
     if is_hidden(tree):
         return Content(Source(SourceKind.FILE, path), hidden=True)
     shaped = Shaped()
@@ -34,8 +31,8 @@ def parse_skill(name: str, files: Mapping[str, bytes]) -> Content:
     if body:
         document["instructions"] = body
     beside = [
-        {"path": one.removeprefix(folder), "content": base64.b64encode(content).decode()}
-        for one, content in sorted(files.items())
+        {"path": one.removeprefix(folder), "content": base64.b64encode(layers[max(layers)]).decode()}
+        for one, layers in sorted(files.items())
         if one != path
     ]
     if beside:

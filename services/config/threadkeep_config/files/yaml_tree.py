@@ -33,6 +33,18 @@ class YamlFault(ValueError):
         self.message = message
 
 
+class Line(int):
+    """A line of a file, from 1, that knows the layer of the file."""
+
+    layer: int
+
+    def __new__(cls, number: int, layer: int = 0) -> Line:
+        """Makes one."""
+        line = super().__new__(cls, number)
+        line.layer = layer
+        return line
+
+
 @dataclass
 class Tree:
     """One value: a mapping of names to trees, a list of trees, or a str, int, float, bool or None."""
@@ -41,6 +53,16 @@ class Tree:
     value: Any
     key_lines: dict[str, int] = field(default_factory=dict)
     """In a mapping, the line of each name."""
+
+    def below(self, other: Tree) -> Tree:
+        """This tree with what `other` says: mappings name by name, everything else whole."""
+        if not isinstance(self.value, dict) or not isinstance(other.value, dict):
+            return other
+        value, lines = dict(self.value), dict(self.key_lines)
+        for name, inner in other.value.items():
+            value[name] = value[name].below(inner) if name in value else inner
+            lines[name] = other.key_lines[name]
+        return Tree(other.line, value, lines)
 
     def plain(self) -> Any:
         """The value without lines."""
@@ -61,7 +83,7 @@ class Tree:
                 yield from tree.lines(f"{path}[{index}]")
 
 
-def read_yaml(text: str, first_line: int = 1) -> Tree:
+def read_yaml(text: str, first_line: int = 1, layer: int = 0) -> Tree:
     """Reads one document; an empty one is an empty mapping. `first_line` is where the text begins in its file.
 
     Raises YamlFault.
@@ -81,8 +103,8 @@ def read_yaml(text: str, first_line: int = 1) -> Tree:
     except RecursionError as error:
         raise YamlFault(first_line, f"is nested deeper than {MAX_DEPTH}") from error
     if node is None:
-        return Tree(first_line, {})
-    return _Reader(first_line).read(node, 0)
+        return Tree(Line(first_line, layer), {})
+    return _Reader(first_line, layer).read(node, 0)
 
 
 class _TooMuch(Exception):
@@ -113,13 +135,14 @@ class _BoundedScanner(Scanner):
 
 
 class _Reader:
-    def __init__(self, first_line: int) -> None:
+    def __init__(self, first_line: int, layer: int) -> None:
         self._first_line = first_line
+        self._layer = layer
         self._count = 0
 
     def read(self, node: Node, depth: int) -> Tree:
         """Turns a node into a tree."""
-        line = node.start_mark.line + self._first_line
+        line = Line(node.start_mark.line + self._first_line, self._layer)
         self._count += 1
         if self._count > MAX_NODES:
             raise YamlFault(line, f"holds more than {MAX_NODES} values")
@@ -137,7 +160,7 @@ class _Reader:
         _expect_tag(node, "map", line)
         tree = Tree(line, {})
         for key_node, value_node in node.value:
-            key_line = key_node.start_mark.line + self._first_line
+            key_line = Line(key_node.start_mark.line + self._first_line, self._layer)
             if not isinstance(key_node, ScalarNode) or str(key_node.tag) == f"{_TAG}merge":
                 raise YamlFault(key_line, "names in a mapping must be plain text")
             name = key_node.value

@@ -2,27 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from threadkeep.config.v1 import config_service_pb2 as pb
-from threadkeep.config.v1 import watch_pb2
+from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
 from threadkeep_chassis.canonical import canonical_text
 from threadkeep_config import wire
+from threadkeep_config.commands import SetOutcome
 from threadkeep_config.domain.diff import ABSENT, FieldChange
+from threadkeep_config.files import Problem
 from threadkeep_config.store.cache import Entry
 from threadkeep_config.store.tail import Logged
 from threadkeep_config.watch import Frame, FrameKind
 
 
 def resolved(entry: Entry, revision: int) -> pb.ResolveResponse:
-    """An entry of the resolver; its entity is rendered once."""
+    """An entry of the resolver."""
+    return pb.ResolveResponse(entity=resolution(entry).entity, config_revision=revision)
+
+
+def resolution(entry: Entry) -> pb.Resolution:
+    """What a reference resolves to; its entity is rendered once."""
+    if entry.value is None:
+        return pb.Resolution()
     message = entry.memo.get("entity")
     if message is None:
         message = entry.memo["entity"] = wire.entity_to(entry.value)
-    return pb.ResolveResponse(entity=message, config_revision=revision)
+    return pb.Resolution(entity=message)
 
 
-def field_change(change: FieldChange) -> pb.FieldChange:
+def set_changes(outcome: Sequence[SetOutcome], *, with_fields: bool, room: int) -> list[set_pb2.SetChange]:
+    """What became of a set; with fields as long as there is room for them, in bytes."""
+    messages = []
+    for one in outcome:
+        message = set_pb2.SetChange(action=int(one.action), entity=wire.entity_summary(one.entity))  # type: ignore[arg-type]
+        for change in one.fields() if with_fields else ():
+            field = field_change(change)
+            if field.ByteSize() > room:
+                message.fields_left_out = True
+                continue
+            room -= field.ByteSize()
+            message.fields.append(field)
+        messages.append(message)
+    return messages
+
+
+def set_problem(problem: Problem) -> set_pb2.SetProblem:
+    """A fault in a file."""
+    return set_pb2.SetProblem(path=problem.path, line=problem.line, message=problem.message, layer=problem.layer)
+
+
+def field_change(change: FieldChange) -> entity_pb2.FieldChange:
     """One difference, its values as JSON."""
-    message = pb.FieldChange(path=change.path)
+    message = entity_pb2.FieldChange(path=change.path)
     if change.old is not ABSENT:
         message.old_json = canonical_text(change.old)
     if change.new is not ABSENT:

@@ -103,6 +103,19 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
         type = wire.entity_type(request.type, "type")
         return render.resolved(*await self.commands.resolve(current_call().scope, type, request.name))
 
+    async def ResolveMany(
+        self, request: pb.ResolveManyRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ResolveManyResponse:
+        """See the contract."""
+        references = [
+            (wire.entity_type(one.type, f"references[{index}].type"), one.name)
+            for index, one in enumerate(request.references)
+        ]
+        entries, revision = await self.commands.resolve_many(current_call().scope, references)
+        return pb.ResolveManyResponse(
+            resolutions=[render.resolution(entry) for entry in entries], config_revision=revision
+        )
+
     async def Explain(self, request: pb.ExplainRequest, context: grpc.aio.ServicerContext) -> pb.ExplainResponse:
         """See the contract."""
         type = wire.entity_type(request.type, "type")
@@ -172,30 +185,57 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
     async def ApplySet(self, request: pb.ApplySetRequest, context: grpc.aio.ServicerContext) -> pb.ApplySetResponse:
         """See the contract."""
         call = current_call()
-        paths: set[str] = set()
+        paths: set[tuple[str, int]] = set()
         for index, file in enumerate(request.files):
-            if file.path in paths:
+            if (file.path, file.layer) in paths:
                 raise FieldInvalid(f"files[{index}].path", "is in the set twice")
-            paths.add(file.path)
+            paths.add((file.path, file.layer))
         parsed = await asyncio.to_thread(
-            files.parse_set, [(file.path, file.content) for file in request.files], self.limits
+            files.parse_set, [(file.path, file.content, file.layer) for file in request.files], self.limits
         )
 
         async def work(connection: Connection) -> pb.ApplySetResponse:
             applied = await self.commands.apply_set(
-                connection, call.scope, parsed.contents, parsed.broken, dry_run=request.dry_run
+                connection,
+                call.scope,
+                parsed.contents,
+                parsed.broken,
+                dry_run=request.dry_run,
+                keep_missing=request.keep_missing,
             )
             problems = sorted([*parsed.problems, *parsed.located(applied.refused)])
             return pb.ApplySetResponse(
-                changes=[
-                    set_pb2.SetChange(action=int(action), entity=wire.entity_summary(entity))  # type: ignore[arg-type]
-                    for action, entity in applied.outcome
-                ],
-                problems=[set_pb2.SetProblem(path=one.path, line=one.line, message=one.message) for one in problems],
+                changes=render.set_changes(applied.outcome, with_fields=request.with_fields, room=MAX_PAGE_BYTES),
+                problems=[render.set_problem(one) for one in problems],
                 config_revision=applied.revision,
             )
 
         return await self.commands.once(call, request, pb.ApplySetResponse, work)
+
+    async def ExportSet(self, request: pb.ExportSetRequest, context: grpc.aio.ServicerContext) -> pb.ExportSetResponse:
+        """See the contract."""
+        call = current_call()
+        types = [wire.entity_type(type, f"types[{index}]") for index, type in enumerate(request.types)]
+        page = self.pager.page(call, request)
+        builder: PageBuilder[Entity] = PageBuilder(page)
+        found = await self.commands.list_entities(
+            call.scope,
+            include_inherited=False,
+            types=types,
+            after=page.after,
+            limit=builder.wanted,
+            max_bytes=MAX_PAGE_BYTES,
+        )
+        for entity in found:
+            key = (int(entity.key.type), entity.key.name, entity.key.scope_key)
+            if not builder.add(entity, key, size_of(entity)):
+                break
+        exported = await asyncio.to_thread(files.export_set, builder.items)
+        return pb.ExportSetResponse(
+            files=[set_pb2.SetFile(path=path, content=content) for path, content in exported.files],
+            problems=[render.set_problem(one) for one in exported.problems],
+            next_page_token=builder.token(self.pager, call, request),
+        )
 
     async def Watch(
         self, request: pb.WatchRequest, context: grpc.aio.ServicerContext

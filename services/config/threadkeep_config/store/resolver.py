@@ -100,6 +100,23 @@ class Resolver:
         """The entry whose value is the entity that counts (None if none does), and the revision that this holds for."""
         return await self._ask(_Question(asyncio.get_running_loop().create_future(), view, reference))
 
+    async def resolve_many(self, view: View, references: Sequence[Reference]) -> tuple[list[Entry], int]:
+        """The same for several, all as of one revision."""
+        revision = await self.fresh()
+        known = [self.cache.get(("entity", view.own_key, *reference)) for reference in references]
+        if all(known):
+            return [entry for entry in known if entry is not None], revision
+        async with self._database.read() as connection:
+            revision, found = await read_candidates(connection, references, view.scope_keys or ())
+        entries = []
+        for reference in references:
+            counts = counting(view.ordered(found.get(reference, ())))
+            entry = Entry(counts, (reference,), size_of(counts) if counts is not None else 0)
+            entries.append(entry)
+            if self._tail.position == revision and self.cache.get(("entity", view.own_key, *reference)) is None:
+                self.cache.put(("entity", view.own_key, *reference), entry)
+        return entries, revision
+
     async def fresh(self) -> int:
         """Returns when the cache is no older than this call, with the revision that it then holds for.
 

@@ -6,6 +6,7 @@ A receipt is looked for before anything else, so that a replay gives the first r
 
 from threadkeep_runtime.commands.base import AnswerCheck, Origin, StateCheck
 from threadkeep_runtime.commands.checkpoints import CheckpointUseCases
+from threadkeep_runtime.commands.outbox import OutboxUseCases
 from threadkeep_runtime.commands.sessions import SessionUseCases
 from threadkeep_runtime.commands.tasks import TaskUseCases
 from threadkeep_runtime.commands.threads import ThreadUseCases
@@ -13,5 +14,5 @@ from threadkeep_runtime.commands.threads import ThreadUseCases
 __all__ = ["AnswerCheck", "Commands", "Origin", "StateCheck"]
 
 
-class Commands(SessionUseCases, TaskUseCases, ThreadUseCases, CheckpointUseCases):
+class Commands(SessionUseCases, TaskUseCases, ThreadUseCases, CheckpointUseCases, OutboxUseCases):
     """The use cases of one server."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.outbox import OutboxDraft
 from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import (
     NO_TRACE,
@@ -21,6 +22,7 @@ from threadkeep_runtime.domain.values import (
     Payload,
     RetryPolicy,
     Trace,
+    Webhook,
 )
 
 
@@ -118,6 +120,14 @@ class SubmitTask(Command):
     """How many tasks of the session may be enqueued."""
     names_task: bool = False
     """True if the caller chose task_id."""
+    if_missing: SessionDraft | None = None
+    """The session to create if it does not exist; None: it is refused."""
+    not_before: datetime | None = None
+    """No run opens earlier; None or past: at once."""
+    retry_of: str | None = None
+    """The task whose work is submitted once more."""
+    webhook: Webhook | None = None
+    """Where its end is posted to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +138,33 @@ class CancelTask(Command):
     task_id: str
     reason: str
     grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which of the tasks that have not ended are meant."""
+
+    states: tuple[str, ...] = ()
+    """Empty: all."""
+    agent_name: str | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTasks(Command):
+    """The wish that those of a session's tasks end that a filter selects."""
+
+    kind = "cancel_tasks"
+    selection: TaskFilter
+    reason: str
+    grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenDueTask(Command):
+    """A task has become due in a session that has no open run."""
+
+    kind = "open_due_task"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +229,9 @@ class CommitThread(Command):
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
     state: state.Commands = state.NO_COMMANDS
+    outbox: tuple[OutboxDraft, ...] = ()
+    max_pending_deliveries: int = 10_000
+    """How many messages may wait for one target."""
     jitter: float = 0.0
     """From 0 to 1: where in its bounds the pause before another attempt lies."""
 
@@ -267,3 +307,20 @@ class PassDeadline(Command):
 
     kind = "pass_deadline"
     ticket_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverMessage(Command):
+    """A message arrives in its session."""
+
+    kind = "deliver_message"
+    inbox: Event
+    """Its id is the message's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverTask(SubmitTask):
+    """A message arrives in its session and opens a task there."""
+
+    kind = "deliver_message"
+    inbox: Event

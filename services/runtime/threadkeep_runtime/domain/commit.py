@@ -23,6 +23,7 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
 from threadkeep_runtime.domain.retention import PurgePlan
 from threadkeep_runtime.domain.snapshots import open_run_text
 from threadkeep_runtime.domain.state import Held, StateValue
@@ -54,7 +55,9 @@ class View:
     open_tickets: tuple[Ticket, ...] = ()
     """Oldest first."""
     next_task: Task | None = None
-    """The enqueued task whose turn comes when the open run ends; None if none is enqueued."""
+    """The waiting task whose turn comes when the session has no open run; None if none waits that is due."""
+    selected: tuple[Task, ...] = ()
+    """The tasks that a command selects by their properties, oldest first; `next_task` is none of them."""
     named_run: Run | None = None
     """The run that the command names, open or not; None if this thread has none of that id."""
     named_task: Task | None = None
@@ -77,6 +80,8 @@ class View:
     source_head: Head | None = None
     holds_checkpoints: bool = False
     """Of a copy's target."""
+    lines: Mapping[str, Line] = field(default_factory=dict)
+    """By target key: of the targets that the command sends to."""
 
 
 class Change(NamedTuple, Generic[T]):
@@ -123,6 +128,9 @@ class Decision:
     events: tuple[Event, ...] = ()
     checkpoints: CheckpointChange | None = None
     purge: PurgePlan | None = None
+    outbox: tuple[OutboxMessage, ...] = ()
+    outbox_ids: tuple[str, ...] = ()
+    """Of all drafts: a message that was sent before under its dedupe key is not in `outbox`."""
     manifest: tuple[str, bytes] | None = None
     """(digest, manifest) to keep."""
     state_values: tuple[StateValue, ...] = ()
@@ -155,6 +163,10 @@ def _changes(kept: Iterable[_Kept[T]]) -> tuple[Change[T], ...]:
     return tuple(Change(one.after, one.before is None) for one in kept if one.after is not one.before)
 
 
+def _has_ended(task: Task | None) -> bool:
+    return task is not None and task.end_time is not None
+
+
 class CommitDraft:
     """Builds one Decision. Every change of a state goes through the table of legal transitions."""
 
@@ -180,6 +192,8 @@ class CommitDraft:
         self._closed: list[Ticket] = []
         self._events: list[Event] = []
         self.checkpoints: CheckpointChange | None = None
+        self.outbox: list[OutboxMessage] = []
+        self.outbox_ids: list[str] = []
         self.manifest: tuple[str, bytes] | None = None
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
@@ -328,6 +342,8 @@ class CommitDraft:
         for known in self._tasks.values():
             if known.before is not None and known.after is not known.before:
                 known.after = replace(known.after, revision=known.after.revision + 1, update_time=self._now)
+            if known.after.webhook is not None and known.after.end_time is not None and not _has_ended(known.before):
+                self.outbox.append(notice_of(known.after, thread, self._now, self.new_id()))
         task = None if self.task is None else self._tasks[self.task.task_id].after
         run = self.run
         return Decision(
@@ -355,6 +371,8 @@ class CommitDraft:
             events=tuple(self._events),
             checkpoints=self.checkpoints,
             purge=self.purge,
+            outbox=tuple(self.outbox),
+            outbox_ids=tuple(self.outbox_ids),
             manifest=self.manifest,
             state_values=self.state_values,
             open_run=self._open_run(),

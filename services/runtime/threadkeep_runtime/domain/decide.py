@@ -14,6 +14,7 @@ from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.deletion import delete_session
 from threadkeep_runtime.domain.purging import purge_thread
 from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run
+from threadkeep_runtime.domain.sending import deliver_message, deliver_task
 from threadkeep_runtime.domain.sessions import create_session, update_session
 from threadkeep_runtime.domain.tasks import cancel_task, submit_task
 from threadkeep_runtime.domain.thread_commit import (
@@ -23,6 +24,7 @@ from threadkeep_runtime.domain.thread_commit import (
     remove_checkpoints,
 )
 from threadkeep_runtime.domain.tickets import pass_deadline, resolve_ticket
+from threadkeep_runtime.domain.waiting import cancel_tasks, open_due_task
 
 _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision]] = {
     commands.CreateSession: create_session,
@@ -31,6 +33,8 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.PurgeThread: purge_thread,
     commands.SubmitTask: submit_task,
     commands.CancelTask: cancel_task,
+    commands.CancelTasks: cancel_tasks,
+    commands.OpenDueTask: open_due_task,
     commands.ResolveTicket: resolve_ticket,
     commands.CommitThread: commit_thread,
     commands.DeleteCheckpoints: delete_checkpoints,
@@ -41,6 +45,8 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.RecoverLease: recover_lease,
     commands.EndCanceled: end_canceled,
     commands.PassDeadline: pass_deadline,
+    commands.DeliverMessage: deliver_message,
+    commands.DeliverTask: deliver_task,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threadkeep_chassis.errors import (
     Aborted,
+    AlreadyExists,
     DeadlineExceeded,
     FailedPrecondition,
     Internal,
@@ -61,6 +62,17 @@ class ThreadVersionConflict(Aborted):
         )
 
 
+class DedupeKeyReused(AlreadyExists):
+    """The dedupe key stands for another message to the same target (R16)."""
+
+    reason = "DEDUPE_KEY_REUSED"
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(
+            "The dedupe_key stands for another message to this target.", metadata={"message_id": message_id}
+        )
+
+
 class LeaseLost(Aborted):
     """The lease's epoch is stale: another attempt owns the run, or it ended (R3)."""
 
@@ -93,6 +105,13 @@ class TaskTerminal(FailedPrecondition):
 
     reason = "TASK_TERMINAL"
     default_message = "The task has ended."
+
+
+class TaskNotTerminal(FailedPrecondition):
+    """The task has not ended (R6)."""
+
+    reason = "TASK_NOT_TERMINAL"
+    default_message = "The task has not ended; wait for it, or cancel it."
 
 
 class TicketNotOpen(FailedPrecondition):

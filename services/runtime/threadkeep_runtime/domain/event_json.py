@@ -46,6 +46,8 @@ def task_json(task: Task, input_json: Mapping[str, Any] | None = None) -> dict[s
         priority=task.priority,
         metadata=dict(task.metadata),
         retry_policy=_retry(task.retry),
+        not_before=_time(task.not_before),
+        retry_of=task.retry_of,
         run_id=task.run_id,
         attempt=task.attempt,
         crash_count=task.crash_count,
@@ -58,6 +60,7 @@ def task_json(task: Task, input_json: Mapping[str, Any] | None = None) -> dict[s
         update_time=_time(task.update_time),
         end_time=_time(task.end_time),
         revision=_int64(task.revision),
+        webhook=None if task.webhook is None else _set(url=task.webhook.url, secret=task.webhook.secret),
     )
 
 

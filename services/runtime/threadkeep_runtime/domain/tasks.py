@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from threadkeep_chassis.errors import IdTaken, LimitExceeded
+from threadkeep_chassis.errors import FieldInvalid, IdTaken, LimitExceeded
 from threadkeep_runtime.domain.checkpoints import RollBack
 from threadkeep_runtime.domain.commands import CancelTask, SubmitTask
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
@@ -20,19 +20,38 @@ from threadkeep_runtime.domain.values import BUILDER, END_USER, INTERNAL, Failur
 def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
     """Submits a task and opens its run, in a new session when asked to; in a busy one the strategy decides (R5).
 
-    Raises IdTaken (session or task), SessionNotFound, SessionBusy, LimitExceeded (too many are enqueued).
+    One that is not yet due gets no run, and does not care what the session does meanwhile (R7). Raises IdTaken (session
+    or task), SessionNotFound, SessionBusy, LimitExceeded (too many wait), FieldInvalid (a strategy for later).
     """
-    if command.create is not None:
-        commit = start_thread(view, command, command.create, new_id)
-    else:
-        if view.thread is None:
-            raise SessionNotFound()
-        if view.run is not None and command.strategy == "REJECT":
-            raise SessionBusy(view.run.run_id)
-        commit = CommitDraft(view, command, new_id)
+    return submit_into(view, begin_submission(view, command, new_id), command)
+
+
+def begin_submission(view: View, command: SubmitTask, new_id: NewId) -> CommitDraft:
+    """The commit that the task goes into. Raises IdTaken, SessionNotFound, SessionBusy, FieldInvalid."""
+    is_early = _is_early(view, command)
+    if is_early and command.strategy in ("INTERRUPT", "ROLLBACK"):
+        raise FieldInvalid("multitask_strategy", "is REJECT or ENQUEUE when not_before is yet to come")
+    create = command.create
+    if create is None and view.thread is None:
+        create = command.if_missing
+    if create is not None:
+        return start_thread(view, command, create, new_id)
+    if view.thread is None:
+        raise SessionNotFound()
+    if view.run is not None and command.strategy == "REJECT" and not is_early:
+        raise SessionBusy(view.run.run_id)
+    return CommitDraft(view, command, new_id)
+
+
+def _is_early(view: View, command: SubmitTask) -> bool:
+    return command.not_before is not None and command.not_before > view.now
+
+
+def submit_into(view: View, commit: CommitDraft, command: SubmitTask) -> Decision:
+    """Adds the task to the commit and finishes it. Raises IdTaken, LimitExceeded."""
     if ("task", command.task_id) in view.taken:
         raise IdTaken("task", command.task_id)
-    waits = commit.run is not None and command.strategy == "ENQUEUE"
+    waits = _is_early(view, command) or (commit.run is not None and command.strategy == "ENQUEUE")
     if waits and commit.thread.enqueued_count >= command.max_enqueued:
         raise LimitExceeded(
             "max_enqueued_tasks",
@@ -56,7 +75,10 @@ def submit_task(view: View, command: SubmitTask, new_id: NewId) -> Decision:
         priority=command.priority,
         metadata=command.metadata,
         retry=command.retry,
+        not_before=command.not_before,
+        retry_of=command.retry_of,
         run_id=None if waits else command.run_id,
+        webhook=command.webhook,
         create_time=view.now,
         update_time=view.now,
         first_event_sequence=commit.next_event_sequence,
@@ -112,20 +134,30 @@ def cancel_task(view: View, command: CancelTask, new_id: NewId) -> Decision:
         commit.set_task(cancel_request_time=view.now, cancel_reason=command.reason)
     emit_task(commit, "cancel_requested", {"reason": command.reason})
     if task.run_id is None:
-        end_task(commit, "CANCELED")
-        commit.set_thread(enqueued_count=commit.thread.enqueued_count - 1)
-        return commit.finish()
+        end_waiting_task(commit, "CANCELED")
+    else:
+        cancel_open_run(view, commit, command.grace_seconds)
+    return commit.finish()
+
+
+def end_waiting_task(commit: CommitDraft, state: str, failure: Failure | None = None) -> None:
+    """Ends the task at hand, which has no run."""
+    end_task(commit, state, failure=failure)
+    commit.set_thread(enqueued_count=commit.thread.enqueued_count - 1)
+
+
+def cancel_open_run(view: View, commit: CommitDraft, grace_seconds: float) -> None:
+    """Ends the open run, or lets its worker know that it shall end; the wish is on the task already."""
     assert view.run is not None, "a task that has a run and has not ended has the open run"
-    if view.run.state != "RUNNING" or command.grace_seconds <= 0:
+    if view.run.state != "RUNNING" or grace_seconds <= 0:
         end_run(commit, "CANCELED")
-        return commit.finish()
+        return
     if view.lease is not None:
-        deadline = view.now + timedelta(seconds=command.grace_seconds)
+        deadline = view.now + timedelta(seconds=grace_seconds)
         if view.lease.cancel_deadline is not None:
             deadline = min(deadline, view.lease.cancel_deadline)
         assert commit.task is not None
         commit.set_lease(replace(view.lease, cancel_deadline=deadline, cancel_reason=commit.task.cancel_reason or ""))
-    return commit.finish()
 
 
 def open_run(commit: CommitDraft, run_id: str, reason: str, *, after: Run | None = None, wait: float = 0.0) -> None:
@@ -170,17 +202,23 @@ def end_run(
     """Ends the open run and its task: both terminal events are in this commit.
 
     The run's events end with `run.ended`, the task's with its own terminal event: a feed of either stops there. The
-    enqueued task whose turn it is gets its run in the same commit.
+    waiting task whose turn it is gets its run in the same commit.
     """
     _close_run(commit, cause, failure)
     end_task(commit, TASK_STATE_OF_CAUSE[cause], result=result, failure=failure)
     commit.set_thread(active_run_id=None)
+    if opens_next:
+        open_next(commit, "dequeued")
+
+
+def open_next(commit: CommitDraft, reason: str) -> None:
+    """Opens the run of the waiting task whose turn it is, if one waits; the session has no open run."""
     following = commit.next_task
-    if opens_next and following is not None:
+    if following is not None:
         with commit.aside():
             commit.turn_to(following, None)
             commit.set_thread(enqueued_count=commit.thread.enqueued_count - 1)
-            open_run(commit, commit.new_id(), "dequeued")
+            open_run(commit, commit.new_id(), reason)
 
 
 def fail_run(commit: CommitDraft, failure: Failure, jitter: float) -> None:

@@ -12,7 +12,6 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import (
     Awaiting,
-    Command,
     CommitThread,
     CopyCheckpoints,
     DeleteCheckpoints,
@@ -22,7 +21,9 @@ from threadkeep_runtime.domain.commands import (
 )
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import LeaseRequired, SessionNotFound, ThreadVersionConflict
+from threadkeep_runtime.domain.nothing import nothing
 from threadkeep_runtime.domain.runs import check_lease
+from threadkeep_runtime.domain.sending import send_drafts
 from threadkeep_runtime.domain.sessions import start_thread
 from threadkeep_runtime.domain.state import check_batch, new_values
 from threadkeep_runtime.domain.tasks import end_run, fail_run
@@ -36,7 +37,7 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
     A worker may still commit after its task's cancellation was asked for: its epoch stands until it ends the run or the
     grace period is over. Raises SessionNotFound, RunNotFound, LeaseLost, LeaseRequired, ThreadVersionConflict, IdTaken,
     FieldInvalid, StateKeyUndeclared, StateConflict, LimitExceeded, CheckpointIdOrder, CheckpointDeleted,
-    StagedValueIncomplete.
+    StagedValueIncomplete, DedupeKeyReused.
     """
     thread = view.thread
     creates = thread is None and command.lease is None and bool(command.ops)
@@ -53,6 +54,9 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
         _write_state(view, commit, command)
     if command.ops:
         _save_checkpoints(view, commit, command)
+    if command.outbox:
+        run_id, task_id = _origin(view, command.lease)
+        send_drafts(view, commit, command.outbox, command.max_pending_deliveries, run_id, task_id)
     if isinstance(command.disposition, Awaiting):
         open_tickets(view, commit, command.disposition)
     elif isinstance(command.disposition, Ended):
@@ -144,20 +148,6 @@ def copy_checkpoints(view: View, command: CopyCheckpoints, new_id: NewId) -> Dec
         payload = head_payload(view.source_head)
         commit.emit("checkpoint.saved", payload, INTERNAL, run_id=run_id, task_id=task_id)
     return commit.finish()
-
-
-def nothing(view: View, command: Command) -> Decision:
-    """A decision that touches no thread: only its receipt is written."""
-    return Decision(
-        kind=command.kind,
-        now=view.now,
-        scope_key=command.scope_key,
-        scope=command.scope,
-        request_id=command.request_id,
-        receipt_key=command.receipt_key,
-        actor=command.actor,
-        trace=command.trace,
-    )
 
 
 def _check_fence(view: View, lease: LeaseRef | None, *, touches_facts: bool) -> None:

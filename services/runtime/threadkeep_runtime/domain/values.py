@@ -90,6 +90,14 @@ class RetryPolicy:
         return min(full, self.max_backoff_seconds) * (0.5 + 0.5 * jitter)
 
 
+class Webhook(NamedTuple):
+    """Where messages are posted to."""
+
+    url: str
+    secret: str | None = None
+    """The secret's name."""
+
+
 class Answer(NamedTuple):
     """An answer to a ticket: a decision, a JSON value, or both."""
 
@@ -157,8 +165,12 @@ class Task:
     priority: int
     metadata: Mapping[str, str]
     retry: RetryPolicy
+    not_before: datetime | None = None
+    """No run of it opens earlier."""
+    retry_of: str | None = None
+    """The task that it retries."""
     run_id: str | None
-    """Its latest run; None while it is enqueued."""
+    """Its latest run; None while it is enqueued, or not yet due."""
     attempt: int = 0
     """How many runs it had."""
     crash_count: int = 0
@@ -167,6 +179,8 @@ class Task:
     cancel_reason: str | None = None
     result: Payload | None = None
     failure: Failure | None = None
+    webhook: Webhook | None = None
+    """Where its end is posted to."""
     create_time: datetime
     update_time: datetime
     end_time: datetime | None = None

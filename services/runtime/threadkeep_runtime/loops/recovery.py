@@ -1,4 +1,4 @@
-"""Recovers expired leases, ends what was canceled, and lets ticket deadlines pass (R8, R9, R10).
+"""Recovers expired leases, ends what was canceled, lets deadlines pass, opens what is due (R8, R9, R10, R24).
 
 A loop only finds candidates. What happens to them is a command like any other, decided under the thread's lock, where
 another replica's work, or a late heartbeat, shows. So it is done once, however many look. What fails is left alone for
@@ -17,12 +17,12 @@ import structlog
 from threadkeep_chassis.database import Database, SyncConnection
 from threadkeep_chassis.errors import ThreadkeepError, Unavailable
 from threadkeep_chassis.logs import fault_facts
-from threadkeep_runtime.domain.commands import Command, EndCanceled, PassDeadline, RecoverLease
+from threadkeep_runtime.domain.commands import Command, EndCanceled, OpenDueTask, PassDeadline, RecoverLease
 from threadkeep_runtime.domain.errors import NothingToRecover
 from threadkeep_runtime.domain.values import SYSTEM
 from threadkeep_runtime.loops.backoff import Backoff
 from threadkeep_runtime.pipeline import Pipeline, Work
-from threadkeep_runtime.store import leases
+from threadkeep_runtime.store import leases, waiting
 
 _log = structlog.get_logger("threadkeep.recovery")
 
@@ -48,6 +48,7 @@ class Recovery:
         for find in (leases.expired, leases.orphaned):
             done += await self._each(find, lambda due: RecoverLease(**_of(due), run_id=due.run_id, epoch=due.epoch))
         done += await self._each(leases.deadlines_passed, lambda due: PassDeadline(**_of(due), ticket_id=due.ticket_id))
+        done += await self._each(waiting.due, lambda due: OpenDueTask(**_of(due)))
         return done
 
     async def _each(self, find: Find, command: Callable[[Any], Command]) -> int:

@@ -11,8 +11,10 @@ import signal
 BEFORE_FIRST_STATEMENT = "before_first_statement"
 BEFORE_COMMIT = "before_commit"
 AFTER_COMMIT = "after_commit"
+AFTER_DELIVERY = "after_delivery"
+"""A message was delivered and is not marked so."""
 DURING_SWEEP = "during_sweep"
-NAMES = (BEFORE_FIRST_STATEMENT, BEFORE_COMMIT, AFTER_COMMIT, DURING_SWEEP)
+NAMES = (BEFORE_FIRST_STATEMENT, BEFORE_COMMIT, AFTER_COMMIT, AFTER_DELIVERY, DURING_SWEEP)
 
 
 class Failpoints:

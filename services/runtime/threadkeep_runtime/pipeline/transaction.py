@@ -53,6 +53,8 @@ class Written:
                 found.add(f"log/{applied.partition}")
             if applied.decision.run_was_queued:
                 found.add("queue")
+            if applied.decision.outbox:
+                found.add("outbox")
         return found
 
 

@@ -20,6 +20,7 @@ from threadkeep_runtime.store.reads import ListQuery
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 ItemT = TypeVar("ItemT", bound=Message)
+QueryT = TypeVar("QueryT", bound=ListQuery)
 
 CHUNK = 64
 """Rows read at a time while a page is filled: rows can be large, and the page is bounded by bytes too."""
@@ -58,8 +59,8 @@ def is_operator(call: Call) -> bool:
 async def fill(
     database: Database,
     page: Page,
-    query: Callable[[int, tuple[Any, ...] | None], ListQuery],
-    select: Callable[[Any, ListQuery], Sequence[Any]],
+    query: Callable[[int, tuple[Any, ...] | None], QueryT],
+    select: Callable[[Any, QueryT], Sequence[Any]],
     render: Callable[[Any], ItemT],
     key_of: Callable[[Any], tuple[Any, ...]],
 ) -> PageBuilder[ItemT]:

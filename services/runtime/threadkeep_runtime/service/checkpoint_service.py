@@ -167,7 +167,10 @@ class CheckpointServicer(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
         """A commit for each session that holds checkpoints of the runs."""
         call = current_call()
         outcome = await self.rooms.commands.delete_for_runs(
-            origin_of(call, request), request.run_ids, lambda _: pb.DeleteForRunsResponse().SerializeToString()
+            origin_of(call, request),
+            request.run_ids,
+            parse.optional_lease(request),
+            lambda _: pb.DeleteForRunsResponse().SerializeToString(),
         )
         return answer(call, outcome, pb.DeleteForRunsResponse)
 

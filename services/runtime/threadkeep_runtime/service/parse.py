@@ -140,6 +140,11 @@ def time_of(timestamp: Timestamp, path: str) -> datetime:
         raise FieldInvalid(path, "must be a time from year 1 to 9999") from error
 
 
+def optional_time(message: Any, name: str) -> datetime | None:
+    """A time field, None if it is absent. Raises FieldInvalid."""
+    return time_of(getattr(message, name), name) if message.HasField(name) else None
+
+
 def retry_policy_of(policy: task_pb2.RetryPolicy, default_attempts: int) -> RetryPolicy:
     """A retry policy with its defaults filled in. Raises FieldInvalid."""
     path = "retry_policy"
@@ -175,13 +180,17 @@ def task_input_of(message: task_pb2.TaskInput, new_id: NewId, limits: Limits) ->
     given.CopyFrom(message)
     if which == "messages":
         _complete_messages(given.messages.messages, new_id)
+    return given.SerializeToString(deterministic=True), task_input_json(given)
+
+
+def task_input_json(given: task_pb2.TaskInput) -> dict[str, Any]:
+    """A complete input as its task's submission event shows it."""
     shown = task_pb2.TaskInput()
     shown.CopyFrom(given)
-    if which == "payload":
+    if shown.HasField("payload"):
         shown.payload.ClearField("data")
-    return given.SerializeToString(deterministic=True), json_format.MessageToDict(
-        shown, preserving_proto_field_name=True
-    )
+    found: dict[str, Any] = json_format.MessageToDict(shown, preserving_proto_field_name=True)
+    return found
 
 
 def _complete_messages(messages: Sequence[content_pb2.InputMessage], new_id: NewId) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from threadkeep.common.v1 import payload_pb2
-from threadkeep.runtime.v1 import commit_pb2, run_pb2, session_pb2, task_pb2, ticket_pb2
+from threadkeep.runtime.v1 import commit_pb2, run_pb2, session_pb2, task_pb2, ticket_pb2, webhook_pb2
 from threadkeep_chassis.cursors import LOG_KIND, CursorCodec
 from threadkeep_runtime.domain.values import (
     Actor,
@@ -60,6 +60,8 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         priority=task.priority,
         metadata=task.metadata,
         retry_policy=_retry_to_proto(task.retry),
+        not_before=task.not_before,  # type: ignore[arg-type]
+        retry_of=task.retry_of,
         attempt=task.attempt,
         run_id=task.run_id,
         crash_count=task.crash_count,
@@ -72,6 +74,7 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         update_time=task.update_time,  # type: ignore[arg-type]
         end_time=task.end_time,  # type: ignore[arg-type]
         revision=task.revision,
+        webhook=None if task.webhook is None else webhook_pb2.Webhook(url=task.webhook.url, secret=task.webhook.secret),
     )
 
 

@@ -8,6 +8,7 @@ from threadkeep_chassis.database import Database
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.paging import Pager
 from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.domain.webhooks import WebhookRules
 from threadkeep_runtime.pipeline import Pipeline
 from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.settings import RuntimeSettings
@@ -24,3 +25,5 @@ class Rooms:
     receipts: Receipts
     limits: Limits
     settings: RuntimeSettings
+    webhooks: WebhookRules
+    """Where webhooks may lead."""

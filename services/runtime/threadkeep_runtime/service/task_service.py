@@ -1,4 +1,4 @@
-"""TaskService: submit, read, list, wait, cancel (R5, R6, R9, R24)."""
+"""TaskService: submit, read, list, wait, cancel, retry (R5, R6, R9, R24)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from threadkeep.runtime.v1 import task_pb2, task_service_pb2, task_service_pb2_g
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.scope import current_call
+from threadkeep_runtime.domain.commands import SessionDraft, TaskFilter
+from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, fill, origin_of
+from threadkeep_runtime.service.outbox_convert import webhook_of
 from threadkeep_runtime.service.render import task_to_proto
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.store import reads
@@ -42,7 +45,11 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         which = request.WhichOneof("session")
         if which is None:
             raise FieldInvalid("session", "needs session_id or create_session")
-        create = None
+        create = if_missing = None
+        if _creates_missing(request.if_session_missing):
+            if which != "session_id":
+                raise FieldInvalid("if_session_missing", "is CREATE only with session_id")
+            if_missing = SessionDraft()
         if which == "create_session":
             create = parse.session_draft_of(request.create_session, "create_session")
             draft = request.create_session
@@ -63,14 +70,15 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             "retry": parse.retry_policy_of(request.retry_policy, self.rooms.settings.max_attempts),
             "strategy": _strategy(request.multitask_strategy),
             "max_enqueued": self.rooms.limits["max_enqueued_tasks"],
+            "webhook": webhook_of(request.webhook, self.rooms.webhooks, "webhook")
+            if request.HasField("webhook")
+            else None,
+            "if_missing": if_missing,
+            "not_before": parse.optional_time(request, "not_before"),
         }
 
         def render(applied: Applied) -> bytes:
-            task = applied.decision.task
-            assert task is not None
-            return pb.SubmitTaskResponse(
-                task=task_to_proto(task), receipt=self.rooms.receipts.render(applied)
-            ).SerializeToString()
+            return self._with_task(pb.SubmitTaskResponse, applied)
 
         outcome = await self.rooms.commands.submit_task(
             origin_of(call, request, actor),
@@ -133,16 +141,79 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         )
 
         def render(applied: Applied) -> bytes:
-            task = applied.decision.task
-            assert task is not None
-            return pb.CancelTaskResponse(
-                task=task_to_proto(task), receipt=self.rooms.receipts.render(applied)
-            ).SerializeToString()
+            return self._with_task(pb.CancelTaskResponse, applied)
 
         outcome = await self.rooms.commands.cancel_task(
             origin_of(call, request, actor), request.task_id, request.reason, grace, render
         )
         return answer(call, outcome, pb.CancelTaskResponse)
+
+    async def CancelTasks(
+        self, request: pb.CancelTasksRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CancelTasksResponse:
+        """Asks for the cancellation of many tasks."""
+        call = current_call()
+        actor = parse.actor_of(request.actor)
+        selection = TaskFilter(
+            states=tuple(parse.states_of(request, task_pb2.TaskState, "TASK_STATE_")),
+            agent_name=request.agent_name if request.HasField("agent_name") else None,
+            queue=request.queue if request.HasField("queue") else None,
+        )
+        session_id = request.session_id if request.HasField("session_id") else None
+        if session_id is None and selection == TaskFilter():
+            raise FieldInvalid("session_id", "or states, agent_name or queue is required: a filter selects something")
+        grace = parse.seconds_of(
+            request, "grace_period", self.rooms.settings.cancel_grace_seconds, most=MAX_GRACE_SECONDS
+        )
+        outcome = await self.rooms.commands.cancel_tasks(
+            origin_of(call, request, actor),
+            session_id,
+            selection,
+            request.reason,
+            grace,
+            lambda asked: pb.CancelTasksResponse(task_count=asked).SerializeToString(),
+        )
+        return answer(call, outcome, pb.CancelTasksResponse)
+
+    async def RetryTask(self, request: pb.RetryTaskRequest, context: grpc.aio.ServicerContext) -> pb.RetryTaskResponse:
+        """Submits the work of a task that has ended once more."""
+        call = current_call()
+        actor = parse.actor_of(request.actor)
+        not_before = parse.optional_time(request, "not_before")
+        strategy = _strategy(request.multitask_strategy)
+
+        def rest(old: Task) -> dict[str, Any]:
+            return {
+                "task_id": request.new_task_id if request.HasField("new_task_id") else new_id(),
+                "names_task": request.HasField("new_task_id"),
+                "run_id": new_id(),
+                "input_json": parse.task_input_json(task_pb2.TaskInput.FromString(old.input)),
+                "strategy": strategy,
+                "max_enqueued": self.rooms.limits["max_enqueued_tasks"],
+                "not_before": not_before,
+            }
+
+        outcome = await self.rooms.commands.retry_task(
+            origin_of(call, request, actor),
+            request.task_id,
+            request.keep_manifest,
+            rest,
+            lambda applied: self._with_task(pb.RetryTaskResponse, applied),
+        )
+        return answer(call, outcome, pb.RetryTaskResponse)
+
+    def _with_task(self, response: Any, applied: Applied) -> bytes:
+        task = applied.decision.task
+        assert task is not None
+        rendered: bytes = response(
+            task=task_to_proto(task), receipt=self.rooms.receipts.render(applied)
+        ).SerializeToString()
+        return rendered
+
+
+def _creates_missing(choice: int) -> bool:
+    name = parse.enum_name(task_pb2.IfSessionMissing, choice, "IF_SESSION_MISSING_", "if_session_missing")
+    return name == "CREATE"
 
 
 def _strategy(strategy: int) -> str:

@@ -19,6 +19,7 @@ from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import CHUNK, answer, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
+from threadkeep_runtime.service.outbox_convert import drafts_of
 from threadkeep_runtime.service.render import lease_expire_time_of, run_to_proto
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.state_convert import commands_of, declaration_to_proto, declarations_of
@@ -41,8 +42,8 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         commit = request.commit
         lease = parse.optional_lease(commit)
         disposition = parse.disposition_of(commit, new_id, self.rooms.limits)
-        if disposition is None and not commit.events and not commit.checkpoint_ops and not commit.state:
-            raise FieldInvalid("commit", "needs a disposition, events, checkpoint_ops or state")
+        if disposition is None and not (commit.events or commit.checkpoint_ops or commit.state or commit.outbox):
+            raise FieldInvalid("commit", "needs a disposition, events, checkpoint_ops, state or outbox")
         ops = ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops", self.rooms.limits)
         rest = {
             "lease": lease,
@@ -50,6 +51,8 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             "disposition": disposition,
             "events": parse.events_of(commit.events, new_id, self.rooms.limits, "commit.events"),
             "jitter": random.random(),
+            "outbox": drafts_of(commit.outbox, new_id, self.rooms.limits, self.rooms.webhooks, "commit.outbox"),
+            "max_pending_deliveries": self.rooms.limits["max_pending_deliveries"],
             "ops": ops,
         }
 
@@ -58,6 +61,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             response = pb.CommitResponse(
                 receipt=self.rooms.receipts.render(applied),
                 ticket_ids=[ticket.ticket_id for ticket in decision.opened_tickets],
+                outbox_message_ids=decision.outbox_ids,
             )
             if lease is not None and decision.run is not None:
                 response.run.CopyFrom(run_to_proto(decision.run, lease_expire_time_of(applied)))

@@ -19,6 +19,7 @@ from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.store.apply_work import write_work
 from threadkeep_runtime.store.deleting import write_deletions
+from threadkeep_runtime.store.outbox import write_outbox
 from threadkeep_runtime.store.purging import write_purges
 from threadkeep_runtime.store.rows import (
     event_columns,
@@ -134,6 +135,7 @@ def apply_decisions(
     changes = [decision.checkpoints for decision in writing if decision.checkpoints is not None]
     if changes:
         apply_changes(connection, changes)
+    write_outbox(connection, writing)
     places, xid = _append_events(connection, writing, partitions)
     return [places.get(id(decision)) or Applied(decision) for decision in decisions], xid
 

@@ -23,6 +23,7 @@ from threadkeep_runtime.domain.values import (
     Task,
     Thread,
     Ticket,
+    Webhook,
 )
 
 Row = Any
@@ -69,6 +70,7 @@ def task_of(row: Row, prefix: str = "") -> Task:
     found["open_ticket_ids"] = tuple(found["open_ticket_ids"])
     found["result"] = payload_of(found.get("result"))
     found["failure"] = failure_of(found["failure"])
+    found["webhook"] = None if found["webhook"] is None else Webhook(**found["webhook"])
     return Task(**found)
 
 
@@ -81,6 +83,7 @@ def task_row(task: Task) -> dict[str, Any]:
     row["open_ticket_ids"] = list(task.open_ticket_ids)
     row["result"] = payload_bytes(task.result)
     row["failure"] = failure_value(task.failure)
+    row["webhook"] = None if task.webhook is None else _set_fields(task.webhook)
     return row
 
 
@@ -201,6 +204,10 @@ def payload_of(stored: bytes | None) -> Payload | None:
         return None
     message = payload_pb2.Payload.FromString(bytes(stored))
     return Payload(message.content_type, message.data, dict(message.attributes) or None)
+
+
+def _set_fields(value: Webhook) -> dict[str, Any]:
+    return {name: text for name, text in value._asdict().items() if text is not None}
 
 
 def failure_of(stored: Mapping[str, Any] | None) -> Failure | None:

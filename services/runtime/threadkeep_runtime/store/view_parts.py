@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from threadkeep_chassis.database import UtcTimestamp
 from threadkeep_runtime.checkpoints import (
     load_indexes,
 )
@@ -39,15 +41,25 @@ _OPEN_TICKETS = (
 )
 
 _waiting = tasks.alias("waiting")
-# Of each thread, the enqueued task whose turn comes next.
+# Of each thread, the waiting task that is due and whose turn comes next.
 _NEXT_TASKS = sa.select(*_SHORT_TASK).where(
     one_of(tasks.c.thread_key, "thread_keys"),
     tasks.c.task_id
     == sa.select(_waiting.c.task_id)
-    .where(_waiting.c.thread_key == tasks.c.thread_key, _waiting.c.state == SUBMITTED, _waiting.c.run_id == NO_RUN)
+    .where(
+        _waiting.c.thread_key == tasks.c.thread_key,
+        _waiting.c.state == SUBMITTED,
+        _waiting.c.run_id == NO_RUN,
+        sa.or_(_waiting.c.not_before.is_(None), _waiting.c.not_before <= sa.bindparam("now", type_=UtcTimestamp())),
+    )
     .order_by(_waiting.c.priority.desc(), _waiting.c.first_event_sequence)
     .limit(1)
     .scalar_subquery(),
+)
+_UNFINISHED = (
+    sa.select(*_SHORT_TASK)
+    .where(tasks.c.thread_key == sa.bindparam("thread_key"), tasks.c.end_time.is_(None))
+    .order_by(tasks.c.first_event_sequence)
 )
 
 
@@ -86,11 +98,40 @@ def load_open_tickets(connection: Connection, thread_keys: Sequence[str]) -> dic
     return found
 
 
-def load_next_tasks(connection: Connection, thread_keys: Sequence[str]) -> dict[str, Task]:
+def load_next_tasks(connection: Connection, thread_keys: Sequence[str], now: datetime) -> dict[str, Task]:
     if not thread_keys:
         return {}
-    rows = connection.execute(_NEXT_TASKS, {"thread_keys": padded(thread_keys)})
+    rows = connection.execute(_NEXT_TASKS, {"thread_keys": padded(thread_keys), "now": now})
     return {row["task_thread_key"]: task_of(row, "task_") for row in rows.mappings()}
+
+
+def load_selected(
+    connection: Connection, command: commands.CancelTasks, now: datetime
+) -> tuple[tuple[Task, ...], Task | None]:
+    """The tasks that the command selects, oldest first; and of the others the waiting one whose turn comes next.
+
+    A task whose cancellation was asked for before is not selected again, so that a call can be repeated.
+    """
+    rows = connection.execute(_UNFINISHED, {"thread_key": command.thread_key}).mappings()
+    unfinished = [task_of(row, "task_") for row in rows]
+    selected = tuple(task for task in unfinished if _is_selected(task, command.selection))
+    chosen = {task.task_id for task in selected}
+    due = [
+        task
+        for task in unfinished
+        if task.run_id is None and task.task_id not in chosen and (task.not_before is None or task.not_before <= now)
+    ]
+    due.sort(key=lambda task: (-task.priority, task.first_event_sequence))
+    return selected, due[0] if due else None
+
+
+def _is_selected(task: Task, selection: commands.TaskFilter) -> bool:
+    return (
+        task.cancel_request_time is None
+        and (not selection.states or task.state in selection.states)
+        and selection.agent_name in (None, task.agent_name)
+        and selection.queue in (None, task.queue)
+    )
 
 
 def load_pairs(
@@ -110,6 +151,8 @@ def load_taken(connection: Connection, batch: Sequence[commands.Command]) -> dic
         wanted[kind].setdefault((owner, name), []).append(thread_key)
 
     for command in batch:
+        if isinstance(command, (commands.DeliverMessage, commands.DeliverTask)):
+            want("event", command.thread_key, command.inbox.event_id, command.thread_key)
         if isinstance(command, commands.SubmitTask) and command.names_task:
             want("task", command.scope_key, command.task_id, command.thread_key)
         elif isinstance(command, commands.CommitThread):

@@ -26,6 +26,7 @@ from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack, sta
 from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
+from threadkeep_runtime.store.outbox import load_lines
 from threadkeep_runtime.store.purging import load_purge
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
 from threadkeep_runtime.store.state import load_held
@@ -40,6 +41,7 @@ from threadkeep_runtime.store.view_parts import (
     load_open_runs,
     load_open_tickets,
     load_pairs,
+    load_selected,
     load_taken,
 )
 from threadkeep_runtime.tables import leases, threads
@@ -51,13 +53,20 @@ _LOCK_LEASES = locked_in_key_order(
     sa.select(leases.c.thread_key).where(one_of(leases.c.thread_key, "thread_keys")), leases.c.thread_key
 )
 _ENDS_LEASES = (commands.RecoverLease, commands.EndCanceled)
-_SHOWS_TICKETS = (commands.DeleteSession, commands.CancelTask, commands.ResolveTicket, commands.PassDeadline)
+_SHOWS_TICKETS = (
+    commands.DeleteSession,
+    commands.CancelTask,
+    commands.CancelTasks,
+    commands.ResolveTicket,
+    commands.PassDeadline,
+)
 _MAY_END_A_RUN = (
     commands.CommitThread,
     commands.CancelTask,
     commands.ResolveTicket,
     commands.ReleaseRun,
     commands.PassDeadline,
+    commands.OpenDueTask,
     *_ENDS_LEASES,
 )
 
@@ -112,6 +121,7 @@ def views_of_locked(
             and (known := found.get(command.thread_key)) is not None
             and known.enqueued_count
         ],
+        moment,
     )
     named_tasks = load_pairs(connection, TASKS, _named(batch, _task_named), "task_id", task_of)
     named_tickets = load_pairs(connection, TICKETS, _named(batch, _ticket_named), "ticket_id", ticket_of)
@@ -123,6 +133,7 @@ def views_of_locked(
     named_runs = load_pairs(connection, RUNS, missing_runs, "run_id", run_of)
     taken = load_taken(connection, batch)
     indexes = load_checkpoint_indexes(connection, batch, found)
+    lines = load_lines(connection, batch)
     named_state = [
         (command.thread_key, command.scope_key, one.key)
         for command in batch
@@ -156,7 +167,8 @@ def views_of_locked(
                 named_task=named_task,
                 named_ticket=named_tickets.get((key, _ticket_named(command) or "")),
                 taken=taken.get(key, frozenset()),
-                next_task=next_tasks.get(key),
+                lines=lines,
+                **{"next_task": next_tasks.get(key), **_selection(connection, command, found, moment)},
                 checkpoints=indexes.get(key, CheckpointIndex()),
                 state=held.get(key, {}),
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
@@ -172,6 +184,16 @@ def _shows_tickets(command: commands.Command) -> bool:
     if isinstance(command, commands.SubmitTask):
         return command.strategy in ("INTERRUPT", "ROLLBACK")
     return isinstance(command, _SHOWS_TICKETS)
+
+
+def _selection(
+    connection: Connection, command: commands.Command, found: dict[str, Thread], now: datetime
+) -> dict[str, Any]:
+    """What only commands about many tasks need to know."""
+    if not isinstance(command, commands.CancelTasks) or command.thread_key not in found:
+        return {}
+    selected, following = load_selected(connection, command, now)
+    return {"selected": selected, "next_task": following}
 
 
 def _rare_parts(

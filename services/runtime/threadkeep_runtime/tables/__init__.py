@@ -13,6 +13,7 @@ from threadkeep_runtime.tables.checkpoints import (
     staged_chunks,
 )
 from threadkeep_runtime.tables.log import commits, events, log_floors, log_partitions
+from threadkeep_runtime.tables.outbox import outbox, outbox_lines
 from threadkeep_runtime.tables.retention import loop_owners, retention_policies
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
@@ -39,6 +40,8 @@ __all__ = [
     "manifests",
     "meta",
     "metadata",
+    "outbox",
+    "outbox_lines",
     "receipts",
     "retention_policies",
     "runs",

@@ -36,9 +36,13 @@ tasks = sa.Table(
     sa.Column("max_backoff_seconds", sa.Double, nullable=False, server_default=sa.text("60")),
     sa.Column("multiplier", sa.Double, nullable=False, server_default=sa.text("2")),
     sa.Column("retryable_codes", JsonText(), nullable=False, server_default=sa.text("'[]'")),
+    # No run of it opens earlier; NULL: at once.
+    sa.Column("not_before", UtcTimestamp()),
+    # The task that it retries.
+    sa.Column("retry_of", Key()),
     # How many runs it had.
     sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
-    # The latest run; '' while the task is enqueued.
+    # The latest run; '' while the task is enqueued, or not yet due.
     sa.Column("run_id", Key(), nullable=False),
     sa.Column("crash_count", sa.Integer, nullable=False),
     sa.Column("open_ticket_ids", JsonText(), nullable=False),
@@ -48,6 +52,8 @@ tasks = sa.Table(
     sa.Column("result", Bytes()),
     # {"code": text, "message": text, "retryable": boolean}
     sa.Column("failure", JsonText()),
+    # Where its end is posted to: {"url": text, "secret": text, if one was named}.
+    sa.Column("webhook", JsonText()),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Column("update_time", UtcTimestamp(), nullable=False),
     sa.Column("end_time", UtcTimestamp()),
@@ -61,14 +67,15 @@ tasks = sa.Table(
     sa.Index(None, "thread_key", "create_time", "task_id"),
 )
 
+_waiting = sa.and_(tasks.c.state == sa.text("'SUBMITTED'"), tasks.c.run_id == sa.text("''"))
 # Whose turn it is when a thread's run ends: the highest priority first, then the oldest (R5).
 partial_index(
-    "tasks_enqueued",
-    tasks.c.thread_key,
-    tasks.c.priority.desc(),
-    tasks.c.first_event_sequence,
-    where=sa.and_(tasks.c.state == sa.text("'SUBMITTED'"), tasks.c.run_id == sa.text("''")),
+    "tasks_enqueued", tasks.c.thread_key, tasks.c.priority.desc(), tasks.c.first_event_sequence, where=_waiting
 )
+# Which tasks become due without anybody's help (R24).
+partial_index("tasks_due", tasks.c.not_before, where=sa.and_(_waiting, tasks.c.not_before.is_not(None)))
+# What a scope still has to do.
+partial_index("tasks_unfinished", tasks.c.scope_key, tasks.c.thread_key, where=tasks.c.end_time.is_(None))
 
 runs = sa.Table(
     "runs",

@@ -44,6 +44,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """ALREADY_EXISTS: the request_id was used for another request."""
     ERROR_REASON_ID_TAKEN: _ErrorReason.ValueType  # 21
     """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
+    ERROR_REASON_DEDUPE_KEY_REUSED: _ErrorReason.ValueType  # 22
+    """ALREADY_EXISTS: the dedupe_key stands for another message to the same target; metadata `message_id` names it."""
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 30
     """ABORTED: expected_revision is not the current one; metadata `current_revision` carries that."""
     ERROR_REASON_THREAD_VERSION_CONFLICT: _ErrorReason.ValueType  # 31
@@ -74,6 +76,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_STAGED_VALUE_INCOMPLETE: _ErrorReason.ValueType  # 55
     """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
+    ERROR_REASON_TASK_NOT_TERMINAL: _ErrorReason.ValueType  # 57
+    """FAILED_PRECONDITION: the task has not ended."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 61
@@ -154,6 +158,8 @@ ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
 """ALREADY_EXISTS: the request_id was used for another request."""
 ERROR_REASON_ID_TAKEN: ErrorReason.ValueType  # 21
 """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
+ERROR_REASON_DEDUPE_KEY_REUSED: ErrorReason.ValueType  # 22
+"""ALREADY_EXISTS: the dedupe_key stands for another message to the same target; metadata `message_id` names it."""
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 30
 """ABORTED: expected_revision is not the current one; metadata `current_revision` carries that."""
 ERROR_REASON_THREAD_VERSION_CONFLICT: ErrorReason.ValueType  # 31
@@ -184,6 +190,8 @@ schema_version.
 """
 ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
+ERROR_REASON_TASK_NOT_TERMINAL: ErrorReason.ValueType  # 57
+"""FAILED_PRECONDITION: the task has not ended."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 61

@@ -365,6 +365,108 @@ class ResolveResponse(_message.Message):
 Global___ResolveResponse: _TypeAlias = ResolveResponse  # noqa: Y015
 
 @_typing.final
+class EntityReference(_message.Message):
+    """A type and a name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    type: _entity_pb2.EntityType.ValueType
+    """The type."""
+    name: _builtins.str
+    """The name."""
+    def __init__(
+        self,
+        *,
+        type: _entity_pb2.EntityType.ValueType = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntityReference: _TypeAlias = EntityReference  # noqa: Y015
+
+@_typing.final
+class ResolveManyRequest(_message.Message):
+    """Resolves several entities."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFERENCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def references(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntityReference]:
+        """What to resolve."""
+
+    def __init__(
+        self,
+        *,
+        references: _abc.Iterable[Global___EntityReference] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["references", b"references"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveManyRequest: _TypeAlias = ResolveManyRequest  # noqa: Y015
+
+@_typing.final
+class ResolveManyResponse(_message.Message):
+    """The entities that count."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOLUTIONS_FIELD_NUMBER: _builtins.int
+    CONFIG_REVISION_FIELD_NUMBER: _builtins.int
+    config_revision: _builtins.int
+    """The service's revision that the answer holds for."""
+    @_builtins.property
+    def resolutions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Resolution]:
+        """One for each reference, in their order."""
+
+    def __init__(
+        self,
+        *,
+        resolutions: _abc.Iterable[Global___Resolution] | None = ...,
+        config_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_revision", b"config_revision", "resolutions", b"resolutions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveManyResponse: _TypeAlias = ResolveManyResponse  # noqa: Y015
+
+@_typing.final
+class Resolution(_message.Message):
+    """What a reference resolves to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTITY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entity(self) -> _entity_pb2.Entity:
+        """The entity. Absent: none counts."""
+
+    def __init__(
+        self,
+        *,
+        entity: _entity_pb2.Entity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resolution: _TypeAlias = Resolution  # noqa: Y015
+
+@_typing.final
 class ExplainRequest(_message.Message):
     """Explains a resolution."""
 
@@ -613,43 +715,6 @@ class DiffRevisionsRequest(_message.Message):
 Global___DiffRevisionsRequest: _TypeAlias = DiffRevisionsRequest  # noqa: Y015
 
 @_typing.final
-class FieldChange(_message.Message):
-    """One changed field."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    OLD_JSON_FIELD_NUMBER: _builtins.int
-    NEW_JSON_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """The field's path in the definition's JSON, such as `agent.system_prompt`."""
-    old_json: _builtins.str
-    """The value before, as JSON. Absent: the field was not there."""
-    new_json: _builtins.str
-    """The value after, as JSON. Absent: the field is gone."""
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-        old_json: _builtins.str | None = ...,
-        new_json: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_new_json", b"_new_json", "_old_json", b"_old_json", "new_json", b"new_json", "old_json", b"old_json"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_new_json", b"_new_json", "_old_json", b"_old_json", "new_json", b"new_json", "old_json", b"old_json", "path", b"path"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__new_json: _TypeAlias = _typing.Literal["new_json"]  # noqa: Y015
-    _WhichOneofArgType__new_json: _TypeAlias = _typing.Literal["_new_json", b"_new_json"]  # noqa: Y015
-    _WhichOneofReturnType__old_json: _TypeAlias = _typing.Literal["old_json"]  # noqa: Y015
-    _WhichOneofArgType__old_json: _TypeAlias = _typing.Literal["_old_json", b"_old_json"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__new_json) -> _WhichOneofReturnType__new_json | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__old_json) -> _WhichOneofReturnType__old_json | None: ...
-
-Global___FieldChange: _TypeAlias = FieldChange  # noqa: Y015
-
-@_typing.final
 class DiffRevisionsResponse(_message.Message):
     """The differences."""
 
@@ -657,13 +722,13 @@ class DiffRevisionsResponse(_message.Message):
 
     CHANGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldChange]:
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[_entity_pb2.FieldChange]:
         """The changed fields, by path."""
 
     def __init__(
         self,
         *,
-        changes: _abc.Iterable[Global___FieldChange] | None = ...,
+        changes: _abc.Iterable[_entity_pb2.FieldChange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -748,10 +813,16 @@ class ApplySetRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    KEEP_MISSING_FIELD_NUMBER: _builtins.int
+    WITH_FIELDS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
     dry_run: _builtins.bool
     """Only say what would change."""
+    keep_missing: _builtins.bool
+    """File entities of the scope that are not in the set stay, and are told as KEPT."""
+    with_fields: _builtins.bool
+    """Say which fields change."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[_set_pb2.SetFile]:
         """The whole set. File entities of the scope that are not in it are deleted, except those whose file has errors."""
@@ -762,10 +833,12 @@ class ApplySetRequest(_message.Message):
         request_id: _builtins.str = ...,
         files: _abc.Iterable[_set_pb2.SetFile] | None = ...,
         dry_run: _builtins.bool = ...,
+        keep_missing: _builtins.bool = ...,
+        with_fields: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "files", b"files", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "files", b"files", "keep_missing", b"keep_missing", "request_id", b"request_id", "with_fields", b"with_fields"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -804,6 +877,72 @@ class ApplySetResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApplySetResponse: _TypeAlias = ApplySetResponse  # noqa: Y015
+
+@_typing.final
+class ExportSetRequest(_message.Message):
+    """Exports a scope."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TYPES_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most entities in a page. 0: 50. At most 1000."""
+    page_token: _builtins.str
+    """The previous page's next_page_token. Empty: the first page."""
+    @_builtins.property
+    def types(self) -> _containers.RepeatedScalarFieldContainer[_entity_pb2.EntityType.ValueType]:
+        """Only these types. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        types: _abc.Iterable[_entity_pb2.EntityType.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "types", b"types"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportSetRequest: _TypeAlias = ExportSetRequest  # noqa: Y015
+
+@_typing.final
+class ExportSetResponse(_message.Message):
+    """A page of files."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[_set_pb2.SetFile]:
+        """The files, by type and name. A skill has several."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[_set_pb2.SetProblem]:
+        """Entities that no file can hold, such as one whose name has a slash; the path is what comes nearest."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[_set_pb2.SetFile] | None = ...,
+        problems: _abc.Iterable[_set_pb2.SetProblem] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "next_page_token", b"next_page_token", "problems", b"problems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportSetResponse: _TypeAlias = ExportSetResponse  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):

@@ -60,6 +60,11 @@ class ConfigServiceStub:
                 request_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveResponse.FromString,
                 _registered_method=True)
+        self.ResolveMany = channel.unary_unary(
+                '/threadkeep.config.v1.ConfigService/ResolveMany',
+                request_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveManyRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveManyResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/threadkeep.config.v1.ConfigService/Explain',
                 request_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExplainRequest.SerializeToString,
@@ -89,6 +94,11 @@ class ConfigServiceStub:
                 '/threadkeep.config.v1.ConfigService/ApplySet',
                 request_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ApplySetRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ApplySetResponse.FromString,
+                _registered_method=True)
+        self.ExportSet = channel.unary_unary(
+                '/threadkeep.config.v1.ConfigService/ExportSet',
+                request_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExportSetRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExportSetResponse.FromString,
                 _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/threadkeep.config.v1.ConfigService/Watch',
@@ -133,6 +143,13 @@ class ConfigServiceServicer:
 
     def Resolve(self, request, context):
         """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveMany(self, request, context):
+        """Finds the entities that count in the caller's scope for several types and names, all as of one revision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,6 +201,13 @@ class ConfigServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportSet(self, request, context):
+        """Gives the entities of exactly the caller's scope as the files that ApplySet would make them from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """Streams changes: from a revision, everything after it, once and in order, then live; from nothing, a snapshot, a SYNCED
         mark, then changes. A scope sees what can count in it; a grant sees the entities of its scopes. REVISION_COMPACTED;
@@ -222,6 +246,11 @@ def add_ConfigServiceServicer_to_server(servicer, server):
                     request_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveRequest.FromString,
                     response_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveResponse.SerializeToString,
             ),
+            'ResolveMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveMany,
+                    request_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveManyRequest.FromString,
+                    response_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveManyResponse.SerializeToString,
+            ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
                     request_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExplainRequest.FromString,
@@ -251,6 +280,11 @@ def add_ConfigServiceServicer_to_server(servicer, server):
                     servicer.ApplySet,
                     request_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ApplySetRequest.FromString,
                     response_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ApplySetResponse.SerializeToString,
+            ),
+            'ExportSet': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportSet,
+                    request_deserializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExportSetRequest.FromString,
+                    response_serializer=threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExportSetResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -394,6 +428,33 @@ class ConfigService:
             '/threadkeep.config.v1.ConfigService/Resolve',
             threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveRequest.SerializeToString,
             threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.config.v1.ConfigService/ResolveMany',
+            threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveManyRequest.SerializeToString,
+            threadkeep_dot_config_dot_v1_dot_config__service__pb2.ResolveManyResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -556,6 +617,33 @@ class ConfigService:
             '/threadkeep.config.v1.ConfigService/ApplySet',
             threadkeep_dot_config_dot_v1_dot_config__service__pb2.ApplySetRequest.SerializeToString,
             threadkeep_dot_config_dot_v1_dot_config__service__pb2.ApplySetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportSet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.config.v1.ConfigService/ExportSet',
+            threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExportSetRequest.SerializeToString,
+            threadkeep_dot_config_dot_v1_dot_config__service__pb2.ExportSetResponse.FromString,
             options,
             channel_credentials,
             insecure,

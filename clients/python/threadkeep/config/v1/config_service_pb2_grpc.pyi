@@ -47,6 +47,8 @@ class ConfigServiceStub:
     """
     Resolve: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ResolveRequest, _config_service_pb2.ResolveResponse]
     """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND."""
+    ResolveMany: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ResolveManyRequest, _config_service_pb2.ResolveManyResponse]
+    """Finds the entities that count in the caller's scope for several types and names, all as of one revision."""
     Explain: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ExplainRequest, _config_service_pb2.ExplainResponse]
     """Shows every candidate in order, and why the winner won. No candidate is an empty list, not an error."""
     ResolveManifest: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ResolveManifestRequest, _config_service_pb2.ResolveManifestResponse]
@@ -67,6 +69,8 @@ class ConfigServiceStub:
     """Applies a directory's files as one set in the caller's scope: added, changed and removed files become revisions; a file
     with errors is reported and the rest applies.
     """
+    ExportSet: _grpc.UnaryUnaryMultiCallable[_config_service_pb2.ExportSetRequest, _config_service_pb2.ExportSetResponse]
+    """Gives the entities of exactly the caller's scope as the files that ApplySet would make them from."""
     Watch: _grpc.UnaryStreamMultiCallable[_config_service_pb2.WatchRequest, _config_service_pb2.WatchResponse]
     """Streams changes: from a revision, everything after it, once and in order, then live; from nothing, a snapshot, a SYNCED
     mark, then changes. A scope sees what can count in it; a grant sees the entities of its scopes. REVISION_COMPACTED;
@@ -93,6 +97,8 @@ class ConfigServiceAsyncStub(ConfigServiceStub):
     """
     Resolve: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ResolveRequest, _config_service_pb2.ResolveResponse]  # type: ignore[assignment]
     """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND."""
+    ResolveMany: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ResolveManyRequest, _config_service_pb2.ResolveManyResponse]  # type: ignore[assignment]
+    """Finds the entities that count in the caller's scope for several types and names, all as of one revision."""
     Explain: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ExplainRequest, _config_service_pb2.ExplainResponse]  # type: ignore[assignment]
     """Shows every candidate in order, and why the winner won. No candidate is an empty list, not an error."""
     ResolveManifest: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ResolveManifestRequest, _config_service_pb2.ResolveManifestResponse]  # type: ignore[assignment]
@@ -113,6 +119,8 @@ class ConfigServiceAsyncStub(ConfigServiceStub):
     """Applies a directory's files as one set in the caller's scope: added, changed and removed files become revisions; a file
     with errors is reported and the rest applies.
     """
+    ExportSet: _aio.UnaryUnaryMultiCallable[_config_service_pb2.ExportSetRequest, _config_service_pb2.ExportSetResponse]  # type: ignore[assignment]
+    """Gives the entities of exactly the caller's scope as the files that ApplySet would make them from."""
     Watch: _aio.UnaryStreamMultiCallable[_config_service_pb2.WatchRequest, _config_service_pb2.WatchResponse]  # type: ignore[assignment]
     """Streams changes: from a revision, everything after it, once and in order, then live; from nothing, a snapshot, a SYNCED
     mark, then changes. A scope sees what can count in it; a grant sees the entities of its scopes. REVISION_COMPACTED;
@@ -166,6 +174,14 @@ class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_config_service_pb2.ResolveResponse, _abc.Awaitable[_config_service_pb2.ResolveResponse]]:
         """Finds the entity that counts in the caller's scope. Defaults are merged from all that count. ENTITY_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def ResolveMany(
+        self,
+        request: _config_service_pb2.ResolveManyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_config_service_pb2.ResolveManyResponse, _abc.Awaitable[_config_service_pb2.ResolveManyResponse]]:
+        """Finds the entities that count in the caller's scope for several types and names, all as of one revision."""
 
     @_abc_1.abstractmethod
     def Explain(
@@ -222,6 +238,14 @@ class ConfigServiceServicer(metaclass=_abc_1.ABCMeta):
         """Applies a directory's files as one set in the caller's scope: added, changed and removed files become revisions; a file
         with errors is reported and the rest applies.
         """
+
+    @_abc_1.abstractmethod
+    def ExportSet(
+        self,
+        request: _config_service_pb2.ExportSetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_config_service_pb2.ExportSetResponse, _abc.Awaitable[_config_service_pb2.ExportSetResponse]]:
+        """Gives the entities of exactly the caller's scope as the files that ApplySet would make them from."""
 
     @_abc_1.abstractmethod
     def Watch(

@@ -48,7 +48,8 @@ Global___McpTool: _TypeAlias = McpTool  # noqa: Y015
 @_typing.final
 class HttpEndpoint(_message.Message):
     """An endpoint that takes a tool's arguments: as its query for GET and DELETE, else as a JSON body. Its answer is what the
-    model reads. Workers call only origins that their own allow-list names, and follow no redirect.
+    model reads. Workers call only origins that their own allow-list names, and follow no redirect. In the URL and in plain
+    headers they fill in variables, as in a Provider.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -235,7 +236,9 @@ Global___SkillFile: _TypeAlias = SkillFile  # noqa: Y015
 
 @_typing.final
 class McpServer(_message.Message):
-    """A server of the Model Context Protocol, whose tools agents may use."""
+    """A server of the Model Context Protocol, whose tools agents may use. In URL, plain headers, arguments and plain environment
+    workers fill in variables, as in a Provider.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -446,7 +449,7 @@ Global___McpStdio: _TypeAlias = McpStdio  # noqa: Y015
 @_typing.final
 class SandboxProfile(_message.Message):
     """Where an agent's code and commands run. The worker's factory for the kind gets all of it; without such a factory the run
-    fails, it never goes on outside a sandbox.
+    fails, it never goes on outside a sandbox. In image and environment workers fill in variables, as in a Provider.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

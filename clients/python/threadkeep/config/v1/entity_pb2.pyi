@@ -101,7 +101,9 @@ Global___SourceKind: _TypeAlias = SourceKind  # noqa: Y015
 
 @_typing.final
 class Provider(_message.Message):
-    """Where models come from."""
+    """Where models come from. In `model`, `endpoint`, `region` and `role` workers fill in variables of theirs, as far as their
+    own allow-list goes: `${NAME}` or `${NAME:-default}`; `$${` stands for `${`. The values are never stored.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -526,3 +528,40 @@ class Entity(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Entity: _TypeAlias = Entity  # noqa: Y015
+
+@_typing.final
+class FieldChange(_message.Message):
+    """One changed field."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    OLD_JSON_FIELD_NUMBER: _builtins.int
+    NEW_JSON_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """The field's path in the definition's JSON, such as `agent.system_prompt`."""
+    old_json: _builtins.str
+    """The value before, as JSON. Absent: the field was not there."""
+    new_json: _builtins.str
+    """The value after, as JSON. Absent: the field is gone."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        old_json: _builtins.str | None = ...,
+        new_json: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_new_json", b"_new_json", "_old_json", b"_old_json", "new_json", b"new_json", "old_json", b"old_json"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_new_json", b"_new_json", "_old_json", b"_old_json", "new_json", b"new_json", "old_json", b"old_json", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__new_json: _TypeAlias = _typing.Literal["new_json"]  # noqa: Y015
+    _WhichOneofArgType__new_json: _TypeAlias = _typing.Literal["_new_json", b"_new_json"]  # noqa: Y015
+    _WhichOneofReturnType__old_json: _TypeAlias = _typing.Literal["old_json"]  # noqa: Y015
+    _WhichOneofArgType__old_json: _TypeAlias = _typing.Literal["_old_json", b"_old_json"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__new_json) -> _WhichOneofReturnType__new_json | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__old_json) -> _WhichOneofReturnType__old_json | None: ...
+
+Global___FieldChange: _TypeAlias = FieldChange  # noqa: Y015

@@ -26,7 +26,7 @@ from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.config.v1 import entity_pb2 as threadkeep_dot_config_dot_v1_dot_entity__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ethreadkeep/config/v1/set.proto\x12\x14threadkeep.config.v1\x1a\"threadkeep/common/v1/options.proto\x1a!threadkeep/config/v1/entity.proto\"L\n\x07SetFile\x12\x1c\n\x04path\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04path\x12#\n\x07\x63ontent\x18\x02 \x01(\x0c\x42\t\xb2\x9f\x19\x05\x18\x80\x80\x80\x02R\x07\x63ontent\"z\n\tSetChange\x12\x37\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1f.threadkeep.config.v1.SetActionR\x06\x61\x63tion\x12\x34\n\x06\x65ntity\x18\x02 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\"N\n\nSetProblem\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n\x04line\x18\x02 \x01(\x05R\x04line\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message*\xa2\x01\n\tSetAction\x12\x1a\n\x16SET_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12SET_ACTION_CREATED\x10\x01\x12\x16\n\x12SET_ACTION_UPDATED\x10\x02\x12\x16\n\x12SET_ACTION_DELETED\x10\x03\x12\x18\n\x14SET_ACTION_UNCHANGED\x10\x04\x12\x17\n\x13SET_ACTION_SHADOWED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ethreadkeep/config/v1/set.proto\x12\x14threadkeep.config.v1\x1a\"threadkeep/common/v1/options.proto\x1a!threadkeep/config/v1/entity.proto\"j\n\x07SetFile\x12\x1c\n\x04path\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04path\x12#\n\x07\x63ontent\x18\x02 \x01(\x0c\x42\t\xb2\x9f\x19\x05\x18\x80\x80\x80\x02R\x07\x63ontent\x12\x1c\n\x05layer\x18\x03 \x01(\x05\x42\x06\xb2\x9f\x19\x02 \x01R\x05layer\"\xdd\x01\n\tSetChange\x12\x37\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1f.threadkeep.config.v1.SetActionR\x06\x61\x63tion\x12\x34\n\x06\x65ntity\x18\x02 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x39\n\x06\x66ields\x18\x03 \x03(\x0b\x32!.threadkeep.config.v1.FieldChangeR\x06\x66ields\x12&\n\x0f\x66ields_left_out\x18\x04 \x01(\x08R\rfieldsLeftOut\"d\n\nSetProblem\x12\x12\n\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n\x04line\x18\x02 \x01(\x05R\x04line\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x12\x14\n\x05layer\x18\x04 \x01(\x05R\x05layer*\xb7\x01\n\tSetAction\x12\x1a\n\x16SET_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12SET_ACTION_CREATED\x10\x01\x12\x16\n\x12SET_ACTION_UPDATED\x10\x02\x12\x16\n\x12SET_ACTION_DELETED\x10\x03\x12\x18\n\x14SET_ACTION_UNCHANGED\x10\x04\x12\x17\n\x13SET_ACTION_SHADOWED\x10\x05\x12\x13\n\x0fSET_ACTION_KEPT\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETFILE'].fields_by_name['path']._serialized_options = b'\262\237\031\004\010\002\020\001'
   _globals['_SETFILE'].fields_by_name['content']._loaded_options = None
   _globals['_SETFILE'].fields_by_name['content']._serialized_options = b'\262\237\031\005\030\200\200\200\002'
-  _globals['_SETACTION']._serialized_start=410
-  _globals['_SETACTION']._serialized_end=572
+  _globals['_SETFILE'].fields_by_name['layer']._loaded_options = None
+  _globals['_SETFILE'].fields_by_name['layer']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_SETACTION']._serialized_start=562
+  _globals['_SETACTION']._serialized_end=745
   _globals['_SETFILE']._serialized_start=127
-  _globals['_SETFILE']._serialized_end=203
-  _globals['_SETCHANGE']._serialized_start=205
-  _globals['_SETCHANGE']._serialized_end=327
-  _globals['_SETPROBLEM']._serialized_start=329
-  _globals['_SETPROBLEM']._serialized_end=407
+  _globals['_SETFILE']._serialized_end=233
+  _globals['_SETCHANGE']._serialized_start=236
+  _globals['_SETCHANGE']._serialized_end=457
+  _globals['_SETPROBLEM']._serialized_start=459
+  _globals['_SETPROBLEM']._serialized_end=559
 # @@protoc_insertion_point(module_scope)

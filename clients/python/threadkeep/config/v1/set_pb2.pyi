@@ -3,8 +3,10 @@
 isort:skip_file
 Sets of files: a directory of definitions, and what became of it."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.config.v1 import entity_pb2 as _entity_pb2
 import builtins as _builtins
@@ -36,6 +38,8 @@ class _SetActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetAction.V
     """Nothing changed."""
     SET_ACTION_SHADOWED: _SetAction.ValueType  # 5
     """An entity of that key was put over the API; the file is not applied while that stands."""
+    SET_ACTION_KEPT: _SetAction.ValueType  # 6
+    """Its file is gone, and it stays because the request asked for that."""
 
 class SetAction(_SetAction, metaclass=_SetActionEnumTypeWrapper):
     """What became of one entity of a set."""
@@ -52,6 +56,8 @@ SET_ACTION_UNCHANGED: SetAction.ValueType  # 4
 """Nothing changed."""
 SET_ACTION_SHADOWED: SetAction.ValueType  # 5
 """An entity of that key was put over the API; the file is not applied while that stands."""
+SET_ACTION_KEPT: SetAction.ValueType  # 6
+"""Its file is gone, and it stays because the request asked for that."""
 Global___SetAction: _TypeAlias = SetAction  # noqa: Y015
 
 @_typing.final
@@ -62,6 +68,7 @@ class SetFile(_message.Message):
 
     PATH_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    LAYER_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """The path inside the directory, with forward slashes, without `..`: `agents/NAME.md` (YAML front matter, the body is the
     system prompt), `skills/NAME/SKILL.md` (front matter, instructions) with other files beside it, or NAME.yaml in
@@ -71,15 +78,20 @@ class SetFile(_message.Message):
     """
     content: _builtins.bytes
     """The file's bytes."""
+    layer: _builtins.int
+    """The layer that it lies in. Files of one path are merged over their layers, the highest first: mappings name by name,
+    lists and texts whole.
+    """
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         content: _builtins.bytes = ...,
+        layer: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "layer", b"layer", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -93,23 +105,33 @@ class SetChange(_message.Message):
 
     ACTION_FIELD_NUMBER: _builtins.int
     ENTITY_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    FIELDS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     action: Global___SetAction.ValueType
     """What happened."""
+    fields_left_out: _builtins.bool
+    """There are more fields than an answer has room for."""
     @_builtins.property
     def entity(self) -> _entity_pb2.Entity:
         """The entity after the change, without its definition; for DELETED its tombstone (in a dry run, the entity that would
         go). For SHADOWED the entity that stands in the way.
         """
 
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedCompositeFieldContainer[_entity_pb2.FieldChange]:
+        """Which fields change, if the request asks."""
+
     def __init__(
         self,
         *,
         action: Global___SetAction.ValueType = ...,
         entity: _entity_pb2.Entity | None = ...,
+        fields: _abc.Iterable[_entity_pb2.FieldChange] | None = ...,
+        fields_left_out: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "entity", b"entity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "entity", b"entity", "fields", b"fields", "fields_left_out", b"fields_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -124,22 +146,26 @@ class SetProblem(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     LINE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    LAYER_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """The file's path."""
     line: _builtins.int
     """The line, from 1. 0: the whole file."""
     message: _builtins.str
     """What is wrong, naming the field."""
+    layer: _builtins.int
+    """The layer that the file lies in."""
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         line: _builtins.int = ...,
         message: _builtins.str = ...,
+        layer: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "message", b"message", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layer", b"layer", "line", b"line", "message", b"message", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

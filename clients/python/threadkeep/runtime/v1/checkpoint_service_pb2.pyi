@@ -569,23 +569,31 @@ class DeleteForRunsRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     RUN_IDS_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
     @_builtins.property
     def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The runs, as the checkpoints' metadata names them."""
 
+    @_builtins.property
+    def lease(self) -> _commit_pb2.Lease:
+        """The lease of one session's run, when the caller holds it: that session's checkpoints are deleted under it."""
+
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         run_ids: _abc.Iterable[_builtins.str] | None = ...,
+        lease: _commit_pb2.Lease | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "run_ids", b"run_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "lease", b"lease", "request_id", b"request_id", "run_ids", b"run_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lease: _TypeAlias = _typing.Literal["lease"]  # noqa: Y015
+    _WhichOneofArgType__lease: _TypeAlias = _typing.Literal["_lease", b"_lease"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease) -> _WhichOneofReturnType__lease | None: ...
 
 Global___DeleteForRunsRequest: _TypeAlias = DeleteForRunsRequest  # noqa: Y015
 

@@ -150,7 +150,7 @@ class CheckpointServiceServicer:
     def DeleteForRuns(self, request, context):
         """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
         the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
-        leased; the sessions before it are done.
+        leased, and not by the caller; LEASE_LOST; the sessions before it are done. RUN_NOT_FOUND: of the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -60,7 +60,7 @@ class CheckpointServiceStub:
     DeleteForRuns: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteForRunsRequest, _checkpoint_service_pb2.DeleteForRunsResponse]
     """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
     the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
-    leased; the sessions before it are done.
+    leased, and not by the caller; LEASE_LOST; the sessions before it are done. RUN_NOT_FOUND: of the lease.
     """
     CopyThread: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.CopyThreadRequest, _checkpoint_service_pb2.CopyThreadResponse]
     """Copies all checkpoints and writes of a session into one that holds none; an unused target id creates the session. Ids
@@ -104,7 +104,7 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     DeleteForRuns: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.DeleteForRunsRequest, _checkpoint_service_pb2.DeleteForRunsResponse]  # type: ignore[assignment]
     """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
     the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
-    leased; the sessions before it are done.
+    leased, and not by the caller; LEASE_LOST; the sessions before it are done. RUN_NOT_FOUND: of the lease.
     """
     CopyThread: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.CopyThreadRequest, _checkpoint_service_pb2.CopyThreadResponse]  # type: ignore[assignment]
     """Copies all checkpoints and writes of a session into one that holds none; an unused target id creates the session. Ids
@@ -193,7 +193,7 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_checkpoint_service_pb2.DeleteForRunsResponse, _abc.Awaitable[_checkpoint_service_pb2.DeleteForRunsResponse]]:
         """Deletes, in every session of the scope, the checkpoints whose metadata `run_id` is one of these, with their writes, and
         the values that nothing else refers to. Each session is a commit of its own. LEASE_REQUIRED: a run of such a session is
-        leased; the sessions before it are done.
+        leased, and not by the caller; LEASE_LOST; the sessions before it are done. RUN_NOT_FOUND: of the lease.
         """
 
     @_abc_1.abstractmethod

@@ -147,6 +147,9 @@ class Event(_message.Message):
     `threadkeep.run.queued` {reason: `submitted`, `dequeued`, `retried`, `lease_expired`, `released` or `answered`; run},
     `.run.leased` {epoch, worker_id}, `.run.released`, `.run.lease_expired` {epoch}, `.run.awaiting` {ticket_ids}, `.run.ended`
     {cause, failure};
+    `threadkeep.outbox.addressed` {message_id, type, target_session_id of a message to a session};
+    `threadkeep.inbox.received` {message_id, type, session_id: the sender, task_id, run_id, correlation_id, payload}: a message that
+    arrived; its event_id is the message's id;
     `threadkeep.ticket.opened` {ticket_id, ticket}, `.ticket.resolved`, `.ticket.expired`, `.ticket.closed` {ticket_id};
     `threadkeep.checkpoint.saved` {checkpoint_ns, checkpoint_id, parent_checkpoint_id, channels: names of the new values},
     `.checkpoint.deleted` {}, `.checkpoint.pruned` {count}, `.checkpoint.rolled_back` {root_checkpoint_id: the head of the root
@@ -154,7 +157,7 @@ class Event(_message.Message):
     `threadkeep.state.changed` {versions: state keys with their new versions}.
     A session, task, run or ticket in there is its message in proto3 JSON with proto field names, as of the commit. A run's last
     event is `.run.ended`; a task's is `.task.completed`, `.task.failed` or `.task.canceled`.
-    Session, task and ticket events are for END_USER, run and state events for BUILDER, checkpoint events INTERNAL.
+    Session, task and ticket events are for END_USER, run, outbox, inbox and state events for BUILDER, checkpoint events INTERNAL.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -13,6 +13,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.common.v1 import content_pb2 as _content_pb2
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
+from threadkeep.runtime.v1 import webhook_pb2 as _webhook_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -85,8 +86,8 @@ class _MultitaskStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mul
     MULTITASK_STRATEGY_REJECT: _MultitaskStrategy.ValueType  # 1
     """It is refused: SESSION_BUSY."""
     MULTITASK_STRATEGY_ENQUEUE: _MultitaskStrategy.ValueType  # 2
-    """It is SUBMITTED without a run. Its run opens in the commit that ends the one before: the highest priority goes
-    first, then the oldest.
+    """It is SUBMITTED without a run. Its run opens in the commit that ends the one before: of those that are due, the
+    highest priority goes first, then the oldest.
     """
     MULTITASK_STRATEGY_INTERRUPT: _MultitaskStrategy.ValueType  # 3
     """The open run ends CANCELED, a leased one too, in the commit that opens the new run. Its checkpoints stay."""
@@ -103,8 +104,8 @@ MULTITASK_STRATEGY_UNSPECIFIED: MultitaskStrategy.ValueType  # 0
 MULTITASK_STRATEGY_REJECT: MultitaskStrategy.ValueType  # 1
 """It is refused: SESSION_BUSY."""
 MULTITASK_STRATEGY_ENQUEUE: MultitaskStrategy.ValueType  # 2
-"""It is SUBMITTED without a run. Its run opens in the commit that ends the one before: the highest priority goes
-first, then the oldest.
+"""It is SUBMITTED without a run. Its run opens in the commit that ends the one before: of those that are due, the
+highest priority goes first, then the oldest.
 """
 MULTITASK_STRATEGY_INTERRUPT: MultitaskStrategy.ValueType  # 3
 """The open run ends CANCELED, a leased one too, in the commit that opens the new run. Its checkpoints stay."""
@@ -113,6 +114,30 @@ MULTITASK_STRATEGY_ROLLBACK: MultitaskStrategy.ValueType  # 4
 new run.
 """
 Global___MultitaskStrategy: _TypeAlias = MultitaskStrategy  # noqa: Y015
+
+class _IfSessionMissing:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IfSessionMissingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IfSessionMissing.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IF_SESSION_MISSING_UNSPECIFIED: _IfSessionMissing.ValueType  # 0
+    """Not stated: REFUSE."""
+    IF_SESSION_MISSING_REFUSE: _IfSessionMissing.ValueType  # 1
+    """It is refused: SESSION_NOT_FOUND."""
+    IF_SESSION_MISSING_CREATE: _IfSessionMissing.ValueType  # 2
+    """The session is created in the same commit, with the task's agent. ID_TAKEN if one of that id was deleted."""
+
+class IfSessionMissing(_IfSessionMissing, metaclass=_IfSessionMissingEnumTypeWrapper):
+    """What becomes of a task whose session does not exist."""
+
+IF_SESSION_MISSING_UNSPECIFIED: IfSessionMissing.ValueType  # 0
+"""Not stated: REFUSE."""
+IF_SESSION_MISSING_REFUSE: IfSessionMissing.ValueType  # 1
+"""It is refused: SESSION_NOT_FOUND."""
+IF_SESSION_MISSING_CREATE: IfSessionMissing.ValueType  # 2
+"""The session is created in the same commit, with the task's agent. ID_TAKEN if one of that id was deleted."""
+Global___IfSessionMissing: _TypeAlias = IfSessionMissing  # noqa: Y015
 
 @_typing.final
 class TaskInput(_message.Message):
@@ -265,6 +290,9 @@ class Task(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    NOT_BEFORE_FIELD_NUMBER: _builtins.int
+    RETRY_OF_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task's id inside its scope."""
     session_id: _builtins.str
@@ -282,7 +310,7 @@ class Task(_message.Message):
     priority: _builtins.int
     """Higher goes first."""
     run_id: _builtins.str
-    """Its latest run. Absent: it is enqueued behind the session's open run."""
+    """Its latest run. Absent: it is enqueued behind the session's open run, or not yet due."""
     crash_count: _builtins.int
     """How many leases of its runs ended in a crash."""
     cancel_reason: _builtins.str
@@ -291,6 +319,8 @@ class Task(_message.Message):
     """Grows with every change."""
     attempt: _builtins.int
     """How many runs it had: more than one after a retryable failure."""
+    retry_of: _builtins.str
+    """The task that this one retries. Absent: none."""
     @_builtins.property
     def input(self) -> Global___TaskInput:
         """What it was given. Input messages have their ids here."""
@@ -331,6 +361,14 @@ class Task(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When it ended. Absent: it has not."""
 
+    @_builtins.property
+    def not_before(self) -> _timestamp_pb2.Timestamp:
+        """No run of it opens earlier. Absent: at once."""
+
+    @_builtins.property
+    def webhook(self) -> _webhook_pb2.Webhook:
+        """Where its end is posted to. Absent: nowhere."""
+
     def __init__(
         self,
         *,
@@ -357,22 +395,37 @@ class Task(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
         attempt: _builtins.int = ...,
+        not_before: _timestamp_pb2.Timestamp | None = ...,
+        retry_of: _builtins.str | None = ...,
+        webhook: _webhook_pb2.Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_run_id", b"_run_id", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "result", b"result", "retry_policy", b"retry_policy", "run_id", b"run_id", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "not_before", b"not_before", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "run_id", b"run_id", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_run_id", b"_run_id", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "not_before", b"not_before", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancel_request_time: _TypeAlias = _typing.Literal["cancel_request_time"]  # noqa: Y015
     _WhichOneofArgType__cancel_request_time: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time"]  # noqa: Y015
     _WhichOneofReturnType__end_time: _TypeAlias = _typing.Literal["end_time"]  # noqa: Y015
     _WhichOneofArgType__end_time: _TypeAlias = _typing.Literal["_end_time", b"_end_time"]  # noqa: Y015
+    _WhichOneofReturnType__not_before: _TypeAlias = _typing.Literal["not_before"]  # noqa: Y015
+    _WhichOneofArgType__not_before: _TypeAlias = _typing.Literal["_not_before", b"_not_before"]  # noqa: Y015
+    _WhichOneofReturnType__retry_of: _TypeAlias = _typing.Literal["retry_of"]  # noqa: Y015
+    _WhichOneofArgType__retry_of: _TypeAlias = _typing.Literal["_retry_of", b"_retry_of"]  # noqa: Y015
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    _WhichOneofReturnType__webhook: _TypeAlias = _typing.Literal["webhook"]  # noqa: Y015
+    _WhichOneofArgType__webhook: _TypeAlias = _typing.Literal["_webhook", b"_webhook"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cancel_request_time) -> _WhichOneofReturnType__cancel_request_time | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time) -> _WhichOneofReturnType__end_time | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__not_before) -> _WhichOneofReturnType__not_before | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_of) -> _WhichOneofReturnType__retry_of | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__webhook) -> _WhichOneofReturnType__webhook | None: ...
 
 Global___Task: _TypeAlias = Task  # noqa: Y015

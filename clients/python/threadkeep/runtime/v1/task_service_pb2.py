@@ -23,14 +23,16 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot_payload__pb2
 from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_dot_commit__pb2
 from threadkeep.runtime.v1 import session_service_pb2 as threadkeep_dot_runtime_dot_v1_dot_session__service__pb2
 from threadkeep.runtime.v1 import task_pb2 as threadkeep_dot_runtime_dot_v1_dot_task__pb2
+from threadkeep.runtime.v1 import webhook_pb2 as threadkeep_dot_runtime_dot_v1_dot_webhook__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(threadkeep/runtime/v1/task_service.proto\x12\x15threadkeep.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a+threadkeep/runtime/v1/session_service.proto\x1a threadkeep/runtime/v1/task.proto\"\xa0\x06\n\x11SubmitTaskRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x12L\n\x0e\x63reate_session\x18\x03 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftH\x00R\rcreateSession\x12$\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x02R\tagentName\x88\x01\x01\x12>\n\x05input\x18\x06 \x01(\x0b\x32 .threadkeep.runtime.v1.TaskInputB\x06\xb2\x9f\x19\x02\x10\x01R\x05input\x12!\n\x05queue\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x03R\x05queue\x88\x01\x01\x12\x1a\n\x08priority\x18\x08 \x01(\x05R\x08priority\x12Z\n\x08metadata\x18\t \x03(\x0b\x32\x36.threadkeep.runtime.v1.SubmitTaskRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18@R\x08metadata\x12\x45\n\x0cretry_policy\x18\n \x01(\x0b\x32\".threadkeep.runtime.v1.RetryPolicyR\x0bretryPolicy\x12\x31\n\x05\x61\x63tor\x18\x0b \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\x12W\n\x12multitask_strategy\x18\x0c \x01(\x0e\x32(.threadkeep.runtime.v1.MultitaskStrategyR\x11multitaskStrategy\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07sessionB\n\n\x08_task_idB\r\n\x0b_agent_nameB\x08\n\x06_queue\"\x85\x01\n\x12SubmitTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"3\n\x0eGetTaskRequest\x12!\n\x07task_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\"B\n\x0fGetTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\"\x86\x02\n\x10ListTasksRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12@\n\x06states\x18\x04 \x03(\x0e\x32 .threadkeep.runtime.v1.TaskStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06states\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"n\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x05tasks\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"i\n\x0fWaitTaskRequest\x12!\n\x07task_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\x12\x33\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\"C\n\x10WaitTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\"\xf1\x01\n\x11\x43\x61ncelTaskRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12!\n\x07task_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\x12\x1f\n\x06reason\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x06reason\x12<\n\x0cgrace_period\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bgracePeriod\x12\x31\n\x05\x61\x63tor\x18\x05 \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\"\x85\x01\n\x12\x43\x61ncelTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt2\x96\x04\n\x0bTaskService\x12k\n\nSubmitTask\x12(.threadkeep.runtime.v1.SubmitTaskRequest\x1a).threadkeep.runtime.v1.SubmitTaskResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12`\n\x07GetTask\x12%.threadkeep.runtime.v1.GetTaskRequest\x1a&.threadkeep.runtime.v1.GetTaskResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x66\n\tListTasks\x12\'.threadkeep.runtime.v1.ListTasksRequest\x1a(.threadkeep.runtime.v1.ListTasksResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x63\n\x08WaitTask\x12&.threadkeep.runtime.v1.WaitTaskRequest\x1a\'.threadkeep.runtime.v1.WaitTaskResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12k\n\nCancelTask\x12(.threadkeep.runtime.v1.CancelTaskRequest\x1a).threadkeep.runtime.v1.CancelTaskResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(threadkeep/runtime/v1/task_service.proto\x12\x15threadkeep.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a+threadkeep/runtime/v1/session_service.proto\x1a threadkeep/runtime/v1/task.proto\x1a#threadkeep/runtime/v1/webhook.proto\"\x91\x08\n\x11SubmitTaskRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x12L\n\x0e\x63reate_session\x18\x03 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftH\x00R\rcreateSession\x12$\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x02R\tagentName\x88\x01\x01\x12>\n\x05input\x18\x06 \x01(\x0b\x32 .threadkeep.runtime.v1.TaskInputB\x06\xb2\x9f\x19\x02\x10\x01R\x05input\x12!\n\x05queue\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x03R\x05queue\x88\x01\x01\x12\x1a\n\x08priority\x18\x08 \x01(\x05R\x08priority\x12Z\n\x08metadata\x18\t \x03(\x0b\x32\x36.threadkeep.runtime.v1.SubmitTaskRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18@R\x08metadata\x12\x45\n\x0cretry_policy\x18\n \x01(\x0b\x32\".threadkeep.runtime.v1.RetryPolicyR\x0bretryPolicy\x12\x31\n\x05\x61\x63tor\x18\x0b \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\x12W\n\x12multitask_strategy\x18\x0c \x01(\x0e\x32(.threadkeep.runtime.v1.MultitaskStrategyR\x11multitaskStrategy\x12>\n\nnot_before\x18\r \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x04R\tnotBefore\x88\x01\x01\x12U\n\x12if_session_missing\x18\x0e \x01(\x0e\x32\'.threadkeep.runtime.v1.IfSessionMissingR\x10ifSessionMissing\x12=\n\x07webhook\x18\x14 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.WebhookH\x05R\x07webhook\x88\x01\x01\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\t\n\x07sessionB\n\n\x08_task_idB\r\n\x0b_agent_nameB\x08\n\x06_queueB\r\n\x0b_not_beforeB\n\n\x08_webhook\"\x85\x01\n\x12SubmitTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"3\n\x0eGetTaskRequest\x12!\n\x07task_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\"B\n\x0fGetTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\"\x86\x02\n\x10ListTasksRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12@\n\x06states\x18\x04 \x03(\x0e\x32 .threadkeep.runtime.v1.TaskStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06states\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"n\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x05tasks\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"i\n\x0fWaitTaskRequest\x12!\n\x07task_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\x12\x33\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\"C\n\x10WaitTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\"\xf1\x01\n\x11\x43\x61ncelTaskRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12!\n\x07task_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\x12\x1f\n\x06reason\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x06reason\x12<\n\x0cgrace_period\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bgracePeriod\x12\x31\n\x05\x61\x63tor\x18\x05 \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\"\x85\x01\n\x12\x43\x61ncelTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\xb4\x03\n\x12\x43\x61ncelTasksRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12*\n\nsession_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12@\n\x06states\x18\x03 \x03(\x0e\x32 .threadkeep.runtime.v1.TaskStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06states\x12*\n\nagent_name\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x12!\n\x05queue\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x02R\x05queue\x88\x01\x01\x12\x1f\n\x06reason\x18\x06 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x06reason\x12<\n\x0cgrace_period\x18\x07 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0bgracePeriod\x12\x31\n\x05\x61\x63tor\x18\x08 \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63torB\r\n\x0b_session_idB\r\n\x0b_agent_nameB\x08\n\x06_queue\"4\n\x13\x43\x61ncelTasksResponse\x12\x1d\n\ntask_count\x18\x01 \x01(\x03R\ttaskCount\"\x9b\x03\n\x10RetryTaskRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12!\n\x07task_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\x12+\n\x0bnew_task_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tnewTaskId\x88\x01\x01\x12#\n\rkeep_manifest\x18\x04 \x01(\x08R\x0ckeepManifest\x12W\n\x12multitask_strategy\x18\x05 \x01(\x0e\x32(.threadkeep.runtime.v1.MultitaskStrategyR\x11multitaskStrategy\x12>\n\nnot_before\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01R\tnotBefore\x88\x01\x01\x12\x31\n\x05\x61\x63tor\x18\x07 \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63torB\x0e\n\x0c_new_task_idB\r\n\x0b_not_before\"\x84\x01\n\x11RetryTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.threadkeep.runtime.v1.TaskR\x04task\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt2\xf0\x05\n\x0bTaskService\x12k\n\nSubmitTask\x12(.threadkeep.runtime.v1.SubmitTaskRequest\x1a).threadkeep.runtime.v1.SubmitTaskResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12`\n\x07GetTask\x12%.threadkeep.runtime.v1.GetTaskRequest\x1a&.threadkeep.runtime.v1.GetTaskResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x66\n\tListTasks\x12\'.threadkeep.runtime.v1.ListTasksRequest\x1a(.threadkeep.runtime.v1.ListTasksResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x63\n\x08WaitTask\x12&.threadkeep.runtime.v1.WaitTaskRequest\x1a\'.threadkeep.runtime.v1.WaitTaskResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12k\n\nCancelTask\x12(.threadkeep.runtime.v1.CancelTaskRequest\x1a).threadkeep.runtime.v1.CancelTaskResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12n\n\x0b\x43\x61ncelTasks\x12).threadkeep.runtime.v1.CancelTasksRequest\x1a*.threadkeep.runtime.v1.CancelTasksResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12h\n\tRetryTask\x12\'.threadkeep.runtime.v1.RetryTaskRequest\x1a(.threadkeep.runtime.v1.RetryTaskResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -69,6 +71,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELTASKREQUEST'].fields_by_name['task_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_CANCELTASKREQUEST'].fields_by_name['reason']._loaded_options = None
   _globals['_CANCELTASKREQUEST'].fields_by_name['reason']._serialized_options = b'\262\237\031\003\030\200 '
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\002\010\001'
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['states']._loaded_options = None
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['states']._serialized_options = b'\262\237\031\002\030\020'
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['agent_name']._loaded_options = None
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['agent_name']._serialized_options = b'\262\237\031\002\010\002'
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['queue']._loaded_options = None
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['queue']._serialized_options = b'\262\237\031\002\010\002'
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['reason']._loaded_options = None
+  _globals['_CANCELTASKSREQUEST'].fields_by_name['reason']._serialized_options = b'\262\237\031\003\030\200 '
+  _globals['_RETRYTASKREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_RETRYTASKREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_RETRYTASKREQUEST'].fields_by_name['task_id']._loaded_options = None
+  _globals['_RETRYTASKREQUEST'].fields_by_name['task_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_RETRYTASKREQUEST'].fields_by_name['new_task_id']._loaded_options = None
+  _globals['_RETRYTASKREQUEST'].fields_by_name['new_task_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_TASKSERVICE'].methods_by_name['SubmitTask']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['SubmitTask']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_TASKSERVICE'].methods_by_name['GetTask']._loaded_options = None
@@ -79,28 +99,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKSERVICE'].methods_by_name['WaitTask']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_TASKSERVICE'].methods_by_name['CancelTask']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['CancelTask']._serialized_options = b'\252\237\031\004\010\002\020\001'
-  _globals['_SUBMITTASKREQUEST']._serialized_start=287
-  _globals['_SUBMITTASKREQUEST']._serialized_end=1087
-  _globals['_SUBMITTASKREQUEST_METADATAENTRY']._serialized_start=980
-  _globals['_SUBMITTASKREQUEST_METADATAENTRY']._serialized_end=1039
-  _globals['_SUBMITTASKRESPONSE']._serialized_start=1090
-  _globals['_SUBMITTASKRESPONSE']._serialized_end=1223
-  _globals['_GETTASKREQUEST']._serialized_start=1225
-  _globals['_GETTASKREQUEST']._serialized_end=1276
-  _globals['_GETTASKRESPONSE']._serialized_start=1278
-  _globals['_GETTASKRESPONSE']._serialized_end=1344
-  _globals['_LISTTASKSREQUEST']._serialized_start=1347
-  _globals['_LISTTASKSREQUEST']._serialized_end=1609
-  _globals['_LISTTASKSRESPONSE']._serialized_start=1611
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1721
-  _globals['_WAITTASKREQUEST']._serialized_start=1723
-  _globals['_WAITTASKREQUEST']._serialized_end=1828
-  _globals['_WAITTASKRESPONSE']._serialized_start=1830
-  _globals['_WAITTASKRESPONSE']._serialized_end=1897
-  _globals['_CANCELTASKREQUEST']._serialized_start=1900
-  _globals['_CANCELTASKREQUEST']._serialized_end=2141
-  _globals['_CANCELTASKRESPONSE']._serialized_start=2144
-  _globals['_CANCELTASKRESPONSE']._serialized_end=2277
-  _globals['_TASKSERVICE']._serialized_start=2280
-  _globals['_TASKSERVICE']._serialized_end=2814
+  _globals['_TASKSERVICE'].methods_by_name['CancelTasks']._loaded_options = None
+  _globals['_TASKSERVICE'].methods_by_name['CancelTasks']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_TASKSERVICE'].methods_by_name['RetryTask']._loaded_options = None
+  _globals['_TASKSERVICE'].methods_by_name['RetryTask']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_SUBMITTASKREQUEST']._serialized_start=357
+  _globals['_SUBMITTASKREQUEST']._serialized_end=1398
+  _globals['_SUBMITTASKREQUEST_METADATAENTRY']._serialized_start=1264
+  _globals['_SUBMITTASKREQUEST_METADATAENTRY']._serialized_end=1323
+  _globals['_SUBMITTASKRESPONSE']._serialized_start=1401
+  _globals['_SUBMITTASKRESPONSE']._serialized_end=1534
+  _globals['_GETTASKREQUEST']._serialized_start=1536
+  _globals['_GETTASKREQUEST']._serialized_end=1587
+  _globals['_GETTASKRESPONSE']._serialized_start=1589
+  _globals['_GETTASKRESPONSE']._serialized_end=1655
+  _globals['_LISTTASKSREQUEST']._serialized_start=1658
+  _globals['_LISTTASKSREQUEST']._serialized_end=1920
+  _globals['_LISTTASKSRESPONSE']._serialized_start=1922
+  _globals['_LISTTASKSRESPONSE']._serialized_end=2032
+  _globals['_WAITTASKREQUEST']._serialized_start=2034
+  _globals['_WAITTASKREQUEST']._serialized_end=2139
+  _globals['_WAITTASKRESPONSE']._serialized_start=2141
+  _globals['_WAITTASKRESPONSE']._serialized_end=2208
+  _globals['_CANCELTASKREQUEST']._serialized_start=2211
+  _globals['_CANCELTASKREQUEST']._serialized_end=2452
+  _globals['_CANCELTASKRESPONSE']._serialized_start=2455
+  _globals['_CANCELTASKRESPONSE']._serialized_end=2588
+  _globals['_CANCELTASKSREQUEST']._serialized_start=2591
+  _globals['_CANCELTASKSREQUEST']._serialized_end=3027
+  _globals['_CANCELTASKSRESPONSE']._serialized_start=3029
+  _globals['_CANCELTASKSRESPONSE']._serialized_end=3081
+  _globals['_RETRYTASKREQUEST']._serialized_start=3084
+  _globals['_RETRYTASKREQUEST']._serialized_end=3495
+  _globals['_RETRYTASKRESPONSE']._serialized_start=3498
+  _globals['_RETRYTASKRESPONSE']._serialized_end=3630
+  _globals['_TASKSERVICE']._serialized_start=3633
+  _globals['_TASKSERVICE']._serialized_end=4385
 # @@protoc_insertion_point(module_scope)

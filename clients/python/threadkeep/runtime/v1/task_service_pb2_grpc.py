@@ -60,6 +60,16 @@ class TaskServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTaskRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTaskResponse.FromString,
                 _registered_method=True)
+        self.CancelTasks = channel.unary_unary(
+                '/threadkeep.runtime.v1.TaskService/CancelTasks',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTasksRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTasksResponse.FromString,
+                _registered_method=True)
+        self.RetryTask = channel.unary_unary(
+                '/threadkeep.runtime.v1.TaskService/RetryTask',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskResponse.FromString,
+                _registered_method=True)
 
 
 class TaskServiceServicer:
@@ -69,7 +79,7 @@ class TaskServiceServicer:
     def SubmitTask(self, request, context):
         """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
         SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
-        many tasks of the session are enqueued).
+        many tasks of the session have no run yet).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,6 +114,24 @@ class TaskServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelTasks(self, request, context):
+        """Asks for the cancellation of all tasks that a filter selects and that have not ended, session by session: each
+        session's in one commit. A call that was cut off goes on when it is repeated. Tasks that are submitted meanwhile may be
+        missed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryTask(self, request, context):
+        """Submits the work of a task that has ended once more: a new task in the same session, with the same input (and message
+        ids), agent, queue, priority, metadata and policies, that names the old one. TASK_NOT_FOUND, TASK_NOT_TERMINAL, and
+        what SubmitTask may answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -131,6 +159,16 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.CancelTask,
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTaskRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTaskResponse.SerializeToString,
+            ),
+            'CancelTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTasks,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTasksRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTasksResponse.SerializeToString,
+            ),
+            'RetryTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryTask,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -269,6 +307,60 @@ class TaskService:
             '/threadkeep.runtime.v1.TaskService/CancelTask',
             threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTaskRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.TaskService/CancelTasks',
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTasksRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.CancelTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.TaskService/RetryTask',
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,7 @@ class CommitResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     TICKET_IDS_FIELD_NUMBER: _builtins.int
+    OUTBOX_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _commit_pb2.CommitReceipt:
         """The receipt."""
@@ -73,16 +74,23 @@ class CommitResponse(_message.Message):
     def ticket_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The ids of the tickets that the commit opened, in the order of their drafts."""
 
+    @_builtins.property
+    def outbox_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The ids of the messages that the commit sent, in the order of their drafts; for a dedupe_key that was used before, the id of
+        that first message.
+        """
+
     def __init__(
         self,
         *,
         receipt: _commit_pb2.CommitReceipt | None = ...,
         run: _run_pb2.Run | None = ...,
         ticket_ids: _abc.Iterable[_builtins.str] | None = ...,
+        outbox_message_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "run", b"run", "ticket_ids", b"ticket_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outbox_message_ids", b"outbox_message_ids", "receipt", b"receipt", "run", b"run", "ticket_ids", b"ticket_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,7 @@ from alembic import op
 from threadkeep_chassis.database import JsonText, Key, UtcTimestamp
 
 revision = "0011"
-down_revision = "0007"
+down_revision = "0010"
 
 
 def upgrade() -> None:
