@@ -64,7 +64,9 @@ class LogReader:
         if from_now:
             return self._cursors.place(extent, head.incarnation, ends)
         if not after:
-            return self._cursors.place(extent, head.incarnation, starts)
+            place = self._cursors.place(extent, head.incarnation, starts)
+            place.is_anywhere = True
+            return place
         numbers = self._cursors.read(after, extent, head.incarnation, len(head.positions))
         place = self._cursors.place(extent, head.incarnation, numbers)
         if any(number > end for number, end in zip(numbers, ends, strict=True)):
@@ -88,9 +90,13 @@ class LogReader:
 
         async with self._database.read() as connection:
             found, floors = await connection.run(read)
-        if any(number < floor for number, floor in zip(place.numbers, floors, strict=True)):
+        if all(number >= floor for number, floor in zip(place.numbers, floors, strict=True)):
+            return found
+        if not place.is_anywhere:
             raise place.expired([max(pair) for pair in zip(place.numbers, floors, strict=True)])
-        return found
+        for index, floor in enumerate(floors):
+            place.move(index, floor)
+        return await self.page(extent, wanted, place, count)
 
     async def scopes_of(self, keys: Iterable[str]) -> dict[str, dict[str, str]]:
         """The scopes that these keys stand for."""
