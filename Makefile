@@ -4,6 +4,7 @@
 #   make test     every test, on memory, SQLite and a real PostgreSQL
 #   make lint     style, types, the import law, the contract's lint
 #   make gen      the stubs, generated from protos/ into the clients
+#   make bench    what each promise costs against baselines: CASE=commit BENCH_SCALE=small|full
 #   make rules    each rule of the contract with the tests that prove it
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -19,8 +20,9 @@ MODEL ?=
 BASE_URL ?=
 ARGS ?=
 JOBS ?= auto
+CASE ?=
 
-.PHONY: help setup demo test lint gen rules
+.PHONY: help setup demo test lint gen rules bench
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -53,3 +55,6 @@ gen: $(READY)
 
 rules: $(READY)
 	@$(BIN)/python -m tools.rules
+
+bench: $(READY)
+	@$(BIN)/python -m tests.benchmarks $(CASE)

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.messages import message
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._async_parts import PARTS
+from threadkeep.common.v1 import content_pb2
 from threadkeep.config.v1 import entity_pb2, set_pb2, watch_pb2
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, run_pb2, state_pb2, task_pb2, ticket_pb2
 
@@ -198,10 +200,12 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     with pytest.raises(errors.StateKeyUndeclared):
         await call("threads.commit", unknown)
     awaiting.state.add(key="plan", set_json='{"step": 1}')
+    awaiting.messages.add(append=message("asking", "m-1", role=content_pb2.MESSAGE_ROLE_ASSISTANT))
     (ticket_id,) = (await call("threads.commit", awaiting)).ticket_ids
     (view,) = await call("threads.view", task.session_id)
     assert [one.ticket_id for one in view.tickets] == [ticket_id]
     assert [one.value_json for one in view.state] == ['{"step": 1}']
+    assert [one.message.message_id for one in view.messages] == ["m-1"]
     (earlier,) = await call("threads.view", task.session_id, view.commit_sequence - 1, state_keys=["plan"])
     assert (len(earlier.tickets), len(earlier.state)) == (0, 0)
     commits = await call("threads.list_commits", task.session_id, page_size=1)
@@ -251,17 +255,17 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     merged = await call.first("streams.subscribe_session", _count(len(listed)), task.session_id)
     assert [one.event_id for one in merged] == [one.event_id for one in listed]
     fresh = {"at_least": cursor, "max_wait": 20}
-    (message,) = await call("messages.list", task.session_id, **fresh)
-    assert message.parts[0].text == "hello"
-    assert (await call("messages.get", task.session_id, message.message_id)).position == 1
-    assert (await call("summaries.get_session", task.session_id, **fresh)).message_count == 1
+    first, second = await call("messages.list", task.session_id, **fresh)
+    assert (first.parts[0].text, second.message_id) == ("hello", "m-1")
+    assert (await call("messages.get", task.session_id, first.message_id)).position == 1
+    assert (await call("summaries.get_session", task.session_id, **fresh)).message_count == 2
     assert (await call("summaries.get_task", task.task_id)).state == task_pb2.TASK_STATE_CANCELED
     assert (await call("summaries.get_run", task.run_id)).lease_count == 2
     assert len(await call("summaries.list_sessions", page_size=1)) == 2
     assert [one.task_id for one in await call("summaries.list_tasks", session_id=task.session_id)] == [task.task_id]
     assert [one.run_id for one in await call("summaries.list_runs", task_id=task.task_id)] == [task.run_id]
     assert len(await call("projection_admin.get_status")) >= 1
-    assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 1
+    assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2
     for service in ("runtime", "config", "artifacts", "projection"):
         assert service in (await call("info.get", service)).services
 

@@ -136,6 +136,19 @@ async def test_cancelling_ends_a_run_at_work(site: Any, agent: str) -> None:
     await site.completed(again)
 
 
+@pytest.mark.rule("R24", "R3")
+async def test_a_run_that_takes_too_long_is_stopped_and_commits_nothing_more(site: Any) -> None:
+    site.folder.hold("b")
+    site.worker()
+    task = await site.submit("steps", attempt_timeout=2.0, max_attempts=1)
+    ended = await site.ended(task)
+    assert (ended.state, ended.failure.code) == (task_pb2.TASK_STATE_FAILED, "attempt_timeout")
+    assert (await site.client.runs.get(task.run_id)).cause == run_pb2.RUN_END_CAUSE_TIMED_OUT
+    site.folder.hold()
+    again = await site.submit("says_interrupt", session_id=task.session_id)
+    await site.completed(again)
+
+
 @pytest.mark.rule("R7")
 @pytest.mark.parametrize(
     ("agent", "code"),

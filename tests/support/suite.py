@@ -158,14 +158,8 @@ class Suite:
             self.hosts[service] = host
 
     def _build(self, service: str) -> Any:
-        build = importlib.import_module(f"threadkeep_{service}.server").build
-        hint = get_type_hints(build)["settings"]
-        kind = next(one for one in (*get_args(hint), hint) if isinstance(one, type) and one is not type(None))
-        more = dict(self._settings.get(service, {}))
-        unknown = set(more) - set(kind.model_fields)
-        assert not unknown, f"{service} has no settings named {sorted(unknown)}"
         injected = {"clock": self.clock} if self.clock is not None and service == "runtime" else {}
-        return build(kind(database_url=self.urls[service], **more), **injected)
+        return build_service(service, self.urls[service], self._settings.get(service, {}), **injected)
 
     async def _prepare_databases(self) -> None:
         if self.backend == "postgres":
@@ -182,6 +176,16 @@ class Suite:
     async def _migrate_all(self, url: str) -> None:
         for service in self.services:
             await migrate_one(url, service)
+
+
+def build_service(service: str, url: str, more: Mapping[str, Any] | None = None, **injected: Any) -> Any:
+    """What hosts one service on the database at `url`, with more settings by name."""
+    build = importlib.import_module(f"threadkeep_{service}.server").build
+    hint = get_type_hints(build)["settings"]
+    kind = next(one for one in (*get_args(hint), hint) if isinstance(one, type) and one is not type(None))
+    unknown = set(more or {}) - set(kind.model_fields)
+    assert not unknown, f"{service} has no settings named {sorted(unknown)}"
+    return build(kind(database_url=url, **(more or {})), **injected)
 
 
 async def migrate_one(url: str, service: str) -> None:

@@ -54,6 +54,12 @@ class CheckpointDeleted(FailedPrecondition):
     reason = "CHECKPOINT_DELETED"
 
 
+class MessageSourceMixed(FailedPrecondition):
+    """The session's messages come from its checkpoints; its commits carry none."""
+
+    reason = "MESSAGE_SOURCE_MIXED"
+
+
 class StagedValueIncomplete(FailedPrecondition):
     """A staged value lacks chunks, or has another size; stage it again."""
 

@@ -9,6 +9,7 @@ import grpc
 
 from threadkeep.runtime.v1 import (
     checkpoint_service_pb2_grpc,
+    event_pb2,
     event_service_pb2_grpc,
     outbox_service_pb2_grpc,
     retention_service_pb2_grpc,
@@ -31,11 +32,12 @@ from threadkeep_chassis.migrations import MigrationSet, prepare
 from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.signals import signals_for
-from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.commands.retention import Purger
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
+from threadkeep_runtime.feeds.replicas import join_replicas
 from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
@@ -147,10 +149,21 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             metrics=FeedMetrics(around.registry),
         )
         closing.append(feeds.close)
+        bus = join_replicas(
+            feeds,
+            database,
+            event_pb2.LiveObservation.FromString,
+            direct_url=settings.database_direct_url,
+            registry=around.registry,
+        )
+        if bus is not None:
+            await bus.start()
+            closing.append(bus.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
+        places = QueuePlaces(database, limits["max_queued_tasks"], settings.queue_limits)
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, check_state, sweeper)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         purger = Purger(database, pipeline, sweeper, settings.receipt_ttl_seconds)
         retention.purger = purger

@@ -12,6 +12,7 @@ from threadkeep_runtime.loops.outbox_settings import OutboxSettings
 LIMITS = (
     Limit("max_event_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the event."),
     Limit("max_task_input_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the input."),
+    Limit("max_message_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
     Limit("max_ticket_bytes", 1024 * 1024, "Store the content as an artifact and name it in the prompt."),
     Limit("max_store_value_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the item."),
     Limit("max_store_batch_bytes", 8 * 1024 * 1024, "Send the searches alone, or with smaller limits."),
@@ -22,6 +23,7 @@ LIMITS = (
     Limit("max_staged_bytes", 1024 * 1024 * 1024, "Per scope. Commit what is staged, or wait until it has expired."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
     Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
+    Limit("max_queued_tasks", 250_000, "Per scope and queue. Let workers catch up, or cancel tasks."),
     Limit("max_state_keys", 1000, "Per scope. Put what belongs together into one key."),
     Limit("max_state_value_bytes", 1024 * 1024, "Store the content as an artifact and name it in the value."),
     Limit("max_state_schema_bytes", 64 * 1024, "Describe less of the value."),
@@ -36,6 +38,11 @@ class RuntimeSettings(ServerSettings):
 
     lease_ttl_seconds: float = Field(
         30.0, ge=1, le=3600, description="Lease without a heartbeat, if none is asked for."
+    )
+    queue_limits: dict[str, int] = Field(
+        default_factory=dict,
+        description="How many of a scope's tasks may wait for their first worker, by queue. The others: the limit "
+        "max_queued_tasks.",
     )
     cancel_grace_seconds: float = Field(
         30.0,

@@ -72,6 +72,7 @@ async def test_every_past_commit_shows_what_its_head_showed(runtime: Runtime) ->
         # A lease is what holds now; a view of the past has none.
         assert not page.run.HasField("lease_expire_time") or sequence == max(heads)
         head.run.ClearField("lease_expire_time")
+        head.message_source = page.message_source
         if not head.HasField("run") or head.run == run_pb2.Run():
             head.ClearField("run")
         assert page == head, sequence

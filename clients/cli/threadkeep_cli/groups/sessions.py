@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from threadkeep.runtime.v1 import session_pb2
+from threadkeep.runtime.v1 import message_pb2, session_pb2
 from threadkeep_cli.groups.common import AgentOption, All, Limit, Metadata, RequestId, page_size, up_to
 from threadkeep_cli.output import Column, field, short
 from threadkeep_cli.parsing import parse_enum, parse_enums, parse_pairs
@@ -50,6 +50,10 @@ def create(
     model: Model = None,
     max_steps: MaxSteps = None,
     artifacts: Artifacts = None,
+    messages: Annotated[
+        str | None,
+        typer.Option("--messages", help="Where messages come from: checkpoints or facts. Default: as it turns out."),
+    ] = None,
     request_id: RequestId = None,
 ) -> None:
     """Creates a session."""
@@ -59,6 +63,9 @@ def create(
         agent_name=agent,
         metadata=parse_pairs(metadata or [], "--metadata"),
         settings=_settings(model, max_steps, artifacts),
+        message_source=0  # type: ignore[arg-type]
+        if messages is None
+        else parse_enum(message_pb2.MessageSource, "MESSAGE_SOURCE", messages, "--messages"),
         request_id=request_id,
     )
     session.show.one(answer.session)

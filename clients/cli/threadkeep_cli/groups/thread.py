@@ -22,7 +22,7 @@ COMMITS: tuple[Column, ...] = (
     ("EVENTS", lambda row: _span(row["first_event_sequence"], row["last_event_sequence"])),
     ("TIME", field("create_time")),
 )
-_LISTS = ("tickets", "state")
+_LISTS = ("tickets", "state", "messages")
 
 
 def _span(first: int, last: int) -> str:
@@ -36,7 +36,7 @@ def view(
     at: Annotated[int | None, typer.Option("--at", min=1, help="The commit after which to look. Default: now.")] = None,
     key: Annotated[list[str] | None, typer.Option("--key", help="Only this state key. Repeatable.")] = None,
 ) -> None:
-    """Shows a thread: its open run, checkpoint, tickets and state, now or after a commit."""
+    """Shows a thread: its open run, checkpoint, tickets, state and messages, now or after a commit."""
     whole: dict[str, Any] = {}
     for page in session.client.threads.view(session_id, at, state_keys=key or [], page_size=1000):
         plain = to_plain(page)

@@ -10,6 +10,7 @@ from google.protobuf import field_mask_pb2
 from threadkeep._api.values import given, to_settings
 from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
 from threadkeep.runtime.v1 import session_pb2, session_service_pb2
+from threadkeep.runtime.v1.message_pb2 import MessageSource
 from threadkeep.runtime.v1.session_pb2 import Session, SessionSettings
 
 _CREATE = method(session_service_pb2, "SessionService", "CreateSession")
@@ -26,11 +27,14 @@ def draft(
     agent_name: str | None = None,
     metadata: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | SessionSettings | None = None,
+    message_source: MessageSource.ValueType = MessageSource.MESSAGE_SOURCE_UNSPECIFIED,
 ) -> session_service_pb2.SessionDraft:
-    """What a caller decides about a new session. Without a session_id the server assigns one."""
+    """What a caller decides about a new session. Without a session_id the server assigns one; without a message_source
+    the first commit that carries messages or checkpoints decides."""
     return session_service_pb2.SessionDraft(
         title=title,
         metadata=dict(metadata or {}),
+        message_source=message_source,
         **given(session_id=session_id, agent_name=agent_name, settings=to_settings(settings)),
     )
 
@@ -42,10 +46,18 @@ def create(
     agent_name: str | None = None,
     metadata: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | SessionSettings | None = None,
+    message_source: MessageSource.ValueType = MessageSource.MESSAGE_SOURCE_UNSPECIFIED,
     request_id: str | None = None,
 ) -> Call[session_service_pb2.CreateSessionResponse]:
     """Creates a session; gives `session` and `receipt`. Raises IdTaken."""
-    session = draft(session_id, title=title, agent_name=agent_name, metadata=metadata, settings=settings)
+    session = draft(
+        session_id,
+        title=title,
+        agent_name=agent_name,
+        metadata=metadata,
+        settings=settings,
+        message_source=message_source,
+    )
     request = session_service_pb2.CreateSessionRequest(request_id=request_id or new_request_id(), session=session)
     return Call(_CREATE, request, whole)
 

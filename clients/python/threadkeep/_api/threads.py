@@ -29,8 +29,9 @@ _DELETE_THREAD = method(checkpoint_service_pb2, "CheckpointService", "DeleteThre
 def commit(
     commit: commit_pb2.ThreadCommit, *, request_id: str | None = None
 ) -> Call[thread_service_pb2.CommitResponse]:
-    """Applies one ThreadCommit; gives `receipt`, `run` and `ticket_ids`. Raises LeaseLost, LeaseRequired,
-    ThreadVersionConflict, SessionNotFound, StateKeyUndeclared, StateConflict, CheckpointIdOrder, CheckpointDeleted."""
+    """Applies one ThreadCommit; gives `receipt`, `run`, `ticket_ids` and `message_ids`. Raises LeaseLost,
+    LeaseRequired, ThreadVersionConflict, SessionNotFound, MessageSourceMixed, MessageNotFound, StateKeyUndeclared,
+    StateConflict, CheckpointIdOrder, CheckpointDeleted."""
     request = thread_service_pb2.CommitRequest(request_id=request_id or new_request_id(), commit=commit)
     return Call(_COMMIT, request, whole)
 
@@ -39,7 +40,7 @@ def view(
     session_id: str, commit_sequence: int | None = None, *, state_keys: Sequence[str] = (), page_size: int = 0
 ) -> PagedCall[thread_service_pb2.GetThreadViewResponse]:
     """The thread at its head or after a commit, page by page: each page has the commit, the run and the checkpoint, and
-    the next of its tickets and state values. Raises SessionNotFound, CommitCompacted."""
+    the next of its tickets, state values and messages. Raises SessionNotFound, CommitCompacted."""
     request = thread_service_pb2.GetThreadViewRequest(
         session_id=session_id, state_keys=state_keys, page_size=page_size, **given(commit_sequence=commit_sequence)
     )

@@ -140,14 +140,19 @@ class Execution:
             self._loop.call_soon_threadsafe(self.stop, Stop.LOST)
 
         ttl = self.acquired.lease_ttl.ToTimedelta().total_seconds()
+        left = None
+        if self.acquired.HasField("time_left"):
+            left = self.acquired.time_left.ToTimedelta().total_seconds()
+        patience = min(ttl, left or ttl) / 3
         return LeaseKeeper(
             self._client,
             self.acquired.lease,
             ttl,
-            renew_first=self._asked_for > ttl / 3,
+            renew_first=self._asked_for > patience,
             on_cancel=on_cancel,
             on_lost=on_lost,
             interval=self._settings.heartbeat_interval,
+            time_left=left,
         )
 
     async def _dispose(self, working: asyncio.Task[commit_pb2.RunAwaiting | commit_pb2.RunEnded]) -> None:

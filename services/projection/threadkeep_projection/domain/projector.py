@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from threadkeep_projection.domain import conversation
+from threadkeep_projection.domain import conversation, facts
 from threadkeep_projection.domain.values import (
     NO_ROLE,
     NO_USAGE,
@@ -108,6 +108,7 @@ def needs_messages(event: Event) -> bool:
     """True if `apply` reads the thread's messages for this event."""
     return (
         event.type in (TASK_SUBMITTED, CHECKPOINT_DELETED, CHECKPOINT_ROLLED_BACK)
+        or event.type.startswith(facts.PREFIX)
         or wanted_checkpoint(event) is not None
     )
 
@@ -120,6 +121,8 @@ def needs_inputs(event: Event) -> bool:
 
 def wanted_checkpoint(event: Event) -> str | None:
     """The id of the root namespace's checkpoint whose `messages` channel `apply` wants, if any."""
+    if _is_of_facts(event):
+        return None
     if event.type == CHECKPOINT_ROLLED_BACK:
         return _text(_object(event.payload).get("root_checkpoint_id")) or None
     if event.type != CHECKPOINT_SAVED:
@@ -130,6 +133,11 @@ def wanted_checkpoint(event: Event) -> str | None:
         return None
     checkpoint_id = payload.get("checkpoint_id")
     return checkpoint_id if isinstance(checkpoint_id, str) and checkpoint_id else None
+
+
+def _is_of_facts(event: Event) -> bool:
+    """True if the event is about a checkpoint of a session whose messages are facts: nobody looks into it (P2)."""
+    return _object(event.payload).get("message_source") == "MESSAGE_SOURCE_FACTS"
 
 
 def named_rows(event: Event) -> tuple[set[str], set[str]]:
@@ -290,10 +298,11 @@ def _on_ticket(draft: Draft, event: Event, what: str, _: Channel | None) -> None
 
 
 def _on_checkpoint(draft: Draft, event: Event, what: str, channel: Channel | None) -> None:
-    if what == "deleted":
+    holds_messages = not _is_of_facts(event)
+    if what == "deleted" and holds_messages:
         draft.forget_messages()
         draft.set_messages(conversation.without_checkpoints(draft.inputs.values()))
-    elif what == "rolled_back":
+    elif what == "rolled_back" and holds_messages:
         draft.inputs = {key: one for key, one in draft.inputs.items() if one.introduction.task_id != event.task_id}
         settled = [] if channel is None else conversation.settle(draft.session_id, channel)
         introduction = Introduction(event.time, event.task_id, event.run_id)
@@ -310,12 +319,18 @@ def _on_checkpoint(draft: Draft, event: Event, what: str, channel: Channel | Non
             draft.set_messages(conversation.take_channel(draft.messages, settled, introduction))
 
 
+def _on_message(draft: Draft, event: Event, what: str, _: Channel | None) -> None:
+    introduction = Introduction(event.time, event.task_id, event.run_id)
+    draft.set_messages(facts.change(draft.messages, draft.session_id, what, _object(event.payload), introduction))
+
+
 _HANDLERS = {
     "session": _on_session,
     "task": _on_task,
     "run": _on_run,
     "ticket": _on_ticket,
     "checkpoint": _on_checkpoint,
+    "message": _on_message,
 }
 
 

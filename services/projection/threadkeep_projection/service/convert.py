@@ -62,7 +62,7 @@ def message_to_proto(session_id: str, message: Message) -> message_pb2.Message:
             for part in content.parts
         ],
         tool_calls=[
-            message_pb2.ToolCall(tool_call_id=one.tool_call_id, name=one.name, args_json=one.args_json)
+            content_pb2.ToolCall(tool_call_id=one.tool_call_id, name=one.name, args_json=one.args_json)
             for one in content.tool_calls
         ],
         name=content.name,
@@ -78,9 +78,9 @@ def message_to_proto(session_id: str, message: Message) -> message_pb2.Message:
     return rendered
 
 
-def usage_to_proto(usage: Usage) -> message_pb2.TokenUsage:
+def usage_to_proto(usage: Usage) -> content_pb2.TokenUsage:
     """Tokens."""
-    return message_pb2.TokenUsage(
+    return content_pb2.TokenUsage(
         input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=usage.total_tokens
     )
 

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 
 from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
+from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.outbox import OutboxDraft
 from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import (
+    NO_TIMEOUTS,
     NO_TRACE,
     NOBODY,
     Actor,
@@ -21,6 +23,7 @@ from threadkeep_runtime.domain.values import (
     LeaseRef,
     Payload,
     RetryPolicy,
+    Timeouts,
     Trace,
     Webhook,
 )
@@ -34,6 +37,8 @@ class SessionDraft:
     agent_name: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    message_source: str = ""
+    """CHECKPOINTS, FACTS, or empty: the first commit that carries either decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +131,7 @@ class SubmitTask(Command):
     """No run opens earlier; None or past: at once."""
     retry_of: str | None = None
     """The task whose work is submitted once more."""
+    timeouts: Timeouts = NO_TIMEOUTS
     webhook: Webhook | None = None
     """Where its end is posted to."""
 
@@ -228,6 +234,7 @@ class CommitThread(Command):
     disposition: Disposition | None = None
     events: tuple[Event, ...] = ()
     ops: tuple[CheckpointOp, ...] = ()
+    messages: tuple[Change, ...] = ()
     state: state.Commands = state.NO_COMMANDS
     outbox: tuple[OutboxDraft, ...] = ()
     max_pending_deliveries: int = 10_000
@@ -299,6 +306,25 @@ class EndCanceled(Command):
     kind = "end_canceled"
     run_id: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOutAttempt(Command):
+    """A lease has lasted as long as its task allows."""
+
+    kind = "time_out_attempt"
+    run_id: str
+    epoch: int
+    jitter: float = 0.0
+    """As in CommitThread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOutTask(Command):
+    """A task has taken, or waited, as long as it may."""
+
+    kind = "time_out_task"
+    task_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.messages import FACTS, NOTHING_KNOWN, Known, MessageChanges
 from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
 from threadkeep_runtime.domain.retention import PurgePlan
 from threadkeep_runtime.domain.snapshots import open_run_text
@@ -73,6 +74,7 @@ class View:
     """What the command takes away; None if that is nothing."""
     purge: PurgePlan | None = None
     """What retention takes away; None if that is nothing."""
+    messages: Known = NOTHING_KNOWN
     state: Mapping[str, Held] = field(default_factory=dict)
     """The state keys that the command names, as far as they are declared."""
     source: Thread | None = None
@@ -133,6 +135,7 @@ class Decision:
     """Of all drafts: a message that was sent before under its dedupe key is not in `outbox`."""
     manifest: tuple[str, bytes] | None = None
     """(digest, manifest) to keep."""
+    messages: MessageChanges | None = None
     state_values: tuple[StateValue, ...] = ()
     open_run: str = "{}"
     """The run that is open after the commit, as later views read it (see `snapshots`)."""
@@ -198,6 +201,7 @@ class CommitDraft:
         self.is_of_run = True
         """False for a commit that does not belong to the open run: it carried no lease."""
         self.metadata_changed = False
+        self.messages: MessageChanges | None = None
         self.state_values: tuple[StateValue, ...] = ()
         self.deletes_thread = False
         self.purge: PurgePlan | None = None
@@ -223,6 +227,9 @@ class CommitDraft:
         task_id: str | None = None,
     ) -> None:
         """Appends an event of the server's own."""
+        if type_.startswith("checkpoint.") and self.thread.message_source == FACTS:
+            # Whoever follows the conversation need not look into this checkpoint.
+            payload = {**payload, "message_source": f"MESSAGE_SOURCE_{FACTS}"}
         self._events.append(
             Event(
                 self.new_id(),
@@ -374,6 +381,7 @@ class CommitDraft:
             outbox=tuple(self.outbox),
             outbox_ids=tuple(self.outbox_ids),
             manifest=self.manifest,
+            messages=self.messages,
             state_values=self.state_values,
             open_run=self._open_run(),
         )

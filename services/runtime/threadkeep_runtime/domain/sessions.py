@@ -23,6 +23,7 @@ def new_thread(view: View, command: Command, draft: SessionDraft) -> Thread:
         agent_name=draft.agent_name,
         metadata=draft.metadata,
         settings=draft.settings,
+        message_source=draft.message_source,
         create_time=view.now,
         update_time=view.now,
         last_activity_time=view.now,

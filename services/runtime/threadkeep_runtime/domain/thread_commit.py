@@ -21,6 +21,7 @@ from threadkeep_runtime.domain.commands import (
 )
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import LeaseRequired, SessionNotFound, ThreadVersionConflict
+from threadkeep_runtime.domain.messages import Counters, change_messages, source_after
 from threadkeep_runtime.domain.nothing import nothing
 from threadkeep_runtime.domain.runs import check_lease
 from threadkeep_runtime.domain.sending import send_drafts
@@ -28,7 +29,7 @@ from threadkeep_runtime.domain.sessions import start_thread
 from threadkeep_runtime.domain.state import check_batch, new_values
 from threadkeep_runtime.domain.tasks import end_run, fail_run
 from threadkeep_runtime.domain.tickets import open_tickets
-from threadkeep_runtime.domain.values import BUILDER, INTERNAL, LeaseRef
+from threadkeep_runtime.domain.values import BUILDER, END_USER, INTERNAL, LeaseRef
 
 
 def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
@@ -36,20 +37,24 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
 
     A worker may still commit after its task's cancellation was asked for: its epoch stands until it ends the run or the
     grace period is over. Raises SessionNotFound, RunNotFound, LeaseLost, LeaseRequired, ThreadVersionConflict, IdTaken,
-    FieldInvalid, StateKeyUndeclared, StateConflict, LimitExceeded, CheckpointIdOrder, CheckpointDeleted,
-    StagedValueIncomplete, DedupeKeyReused.
+    FieldInvalid, MessageSourceMixed, MessageNotFound, StateKeyUndeclared, StateConflict, LimitExceeded,
+    CheckpointIdOrder, CheckpointDeleted, StagedValueIncomplete, DedupeKeyReused.
     """
     thread = view.thread
     creates = thread is None and command.lease is None and bool(command.ops)
     if view.is_deleted or (thread is None and not creates):
         raise SessionNotFound()
-    _check_fence(view, command.lease, touches_facts=bool(command.ops or command.state.commands))
+    _check_fence(view, command.lease, touches_facts=bool(command.ops or command.messages or command.state.commands))
     version = 0 if thread is None else thread.commit_sequence
     if command.expected_version is not None and command.expected_version != version:
         raise ThreadVersionConflict(version)
     commit = start_thread(view, command, SessionDraft(), new_id) if creates else CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     _append_events(view, commit, command)
+    if command.ops or command.messages:
+        _fix_source(commit, command)
+    if command.messages:
+        _write_messages(view, commit, command)
     if command.state.commands:
         _write_state(view, commit, command)
     if command.ops:
@@ -138,6 +143,7 @@ def copy_checkpoints(view: View, command: CopyCheckpoints, new_id: NewId) -> Dec
         commit = CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     commit.set_thread(
+        message_source=source_after(commit.thread.message_source, bool(commit.thread.checkpoint_top), True, False),
         root_checkpoint_id=source.root_checkpoint_id,
         checkpoint_top=max(commit.thread.checkpoint_top, source.checkpoint_top),
         checkpoint_floor=max(commit.thread.checkpoint_floor, source.checkpoint_floor),
@@ -171,6 +177,35 @@ def _append_events(view: View, commit: CommitDraft, command: CommitThread) -> No
                 raise IdTaken("event", event.event_id)
             named.add(event.event_id)
         commit.append(event._replace(run_id=run_id, task_id=task_id))
+
+
+def _fix_source(commit: CommitDraft, command: CommitThread) -> None:
+    thread = commit.thread
+    source = source_after(thread.message_source, bool(thread.checkpoint_top), bool(command.ops), bool(command.messages))
+    if source != thread.message_source:
+        commit.set_thread(message_source=source)
+
+
+def _write_messages(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    thread = commit.thread
+    run_id, task_id = _origin(view, command.lease)
+    commit.messages, counters = change_messages(
+        command.messages,
+        view.messages,
+        Counters(thread.message_position, thread.message_count, thread.message_changes),
+        run_id=run_id,
+        task_id=task_id,
+        now=view.now,
+    )
+    commit.set_thread(
+        message_position=counters.position, message_count=counters.total, message_changes=counters.changes
+    )
+    for change in command.messages:
+        payload = {"message_id": change.message_id} if change.kind == "remove" else {"message": change.shown}
+        commit.emit(f"message.{_PAST[change.kind]}", payload, END_USER, run_id=run_id, task_id=task_id)
+
+
+_PAST = {"append": "appended", "replace": "replaced", "remove": "removed"}
 
 
 def _write_state(view: View, commit: CommitDraft, command: CommitThread) -> None:

@@ -14,6 +14,7 @@ from threadkeep.common.v1 import content_pb2, payload_pb2
 from threadkeep.runtime.v1 import (
     commit_pb2,
     event_pb2,
+    message_pb2,
     run_pb2,
     session_pb2,
     session_service_pb2,
@@ -32,6 +33,7 @@ from threadkeep_runtime.domain.values import (
     LeaseRef,
     Payload,
     RetryPolicy,
+    Timeouts,
     thread_key_of,
 )
 from threadkeep_runtime.service.answers import answer_problem, schema_problem
@@ -42,6 +44,8 @@ MAX_TEXT = 256
 MAX_ATTEMPTS = 1000
 DEFAULT_BACKOFF_SECONDS, DEFAULT_MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0, 24 * 3600.0
 DEFAULT_MULTIPLIER, MAX_MULTIPLIER = 2.0, 100.0
+
+LEAST_TIMEOUT_SECONDS, MOST_TIMEOUT_SECONDS = 0.001, 10 * 366 * 24 * 3600.0
 
 OWN_TYPES = "threadkeep."
 
@@ -103,6 +107,9 @@ def session_draft_of(draft: session_service_pb2.SessionDraft, path: str) -> Sess
         agent_name=draft.agent_name if draft.HasField("agent_name") else "",
         metadata=metadata_of(draft.metadata, f"{path}.metadata"),
         settings=settings_of(draft.settings, f"{path}.settings"),
+        message_source=enum_name(
+            message_pb2.MessageSource, draft.message_source, "MESSAGE_SOURCE_", f"{path}.message_source"
+        ).replace("UNSPECIFIED", ""),
     )
 
 
@@ -164,7 +171,26 @@ def retry_policy_of(policy: task_pb2.RetryPolicy, default_attempts: int) -> Retr
         max_backoff_seconds=most,
         multiplier=policy.multiplier or DEFAULT_MULTIPLIER,
         retryable_codes=tuple(dict.fromkeys(policy.retryable_codes)),
+        retry_causes=tuple(dict.fromkeys(_retry_cause(cause, path) for cause in policy.causes)),
     )
+
+
+def _retry_cause(cause: int, path: str) -> str:
+    name = enum_name(task_pb2.RetryCause, cause, "RETRY_CAUSE_", f"{path}.causes")
+    if name == "UNSPECIFIED":
+        raise FieldInvalid(f"{path}.causes", "are CRASH, FAILURE or TIMEOUT")
+    return name
+
+
+def timeouts_of(timeouts: task_pb2.TaskTimeouts) -> Timeouts:
+    """How long a task may take. Raises FieldInvalid."""
+
+    def bound(name: str) -> float | None:
+        if not timeouts.HasField(name):  # type: ignore[arg-type]
+            return None
+        return seconds_of(timeouts, name, 0.0, least=LEAST_TIMEOUT_SECONDS, most=MOST_TIMEOUT_SECONDS, path="timeouts")
+
+    return Timeouts(bound("total"), bound("attempt"), bound("waiting"))
 
 
 def task_input_of(message: task_pb2.TaskInput, new_id: NewId, limits: Limits) -> tuple[bytes, dict[str, Any]]:
@@ -205,12 +231,17 @@ def _complete_messages(messages: Sequence[content_pb2.InputMessage], new_id: New
         enum_name(content_pb2.MessageRole, message.role, "MESSAGE_ROLE_", f"{path}.role")
         if message.role == content_pb2.MESSAGE_ROLE_UNSPECIFIED:
             message.role = content_pb2.MESSAGE_ROLE_USER
-        for number, part in enumerate(message.parts):
-            if part.WhichOneof("part") is None:
-                raise FieldInvalid(f"{path}.parts[{number}]", "needs text or block_json")
-            # It is a JSON document by now; its first character says which kind.
-            if part.HasField("block_json") and not part.block_json.lstrip().startswith("{"):
-                raise FieldInvalid(f"{path}.parts[{number}].block_json", "must be a JSON object")
+        check_parts(message.parts, path)
+
+
+def check_parts(parts: Sequence[content_pb2.ContentPart], path: str) -> None:
+    """Raises FieldInvalid for a part of a message that is empty, or whose block is no JSON object."""
+    for number, part in enumerate(parts):
+        if part.WhichOneof("part") is None:
+            raise FieldInvalid(f"{path}.parts[{number}]", "needs text or block_json")
+        # It is a JSON document by now; its first character says which kind.
+        if part.HasField("block_json") and not part.block_json.lstrip().startswith("{"):
+            raise FieldInvalid(f"{path}.parts[{number}].block_json", "must be a JSON object")
 
 
 def events_of(drafts: Sequence[event_pb2.EventDraft], new_id: NewId, limits: Limits, path: str) -> tuple[Event, ...]:

@@ -19,6 +19,7 @@ from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import CHUNK, answer, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
+from threadkeep_runtime.service.message_convert import changes_of
 from threadkeep_runtime.service.outbox_convert import drafts_of
 from threadkeep_runtime.service.render import lease_expire_time_of, run_to_proto
 from threadkeep_runtime.service.rooms import Rooms
@@ -29,6 +30,8 @@ from threadkeep_runtime.store.apply import Applied
 from threadkeep_runtime.store.thread_views import find_moment, list_commits
 
 pb = thread_service_pb2
+
+_FACTS = ("events", "checkpoint_ops", "messages", "state", "outbox")
 
 
 class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
@@ -42,8 +45,8 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         commit = request.commit
         lease = parse.optional_lease(commit)
         disposition = parse.disposition_of(commit, new_id, self.rooms.limits)
-        if disposition is None and not (commit.events or commit.checkpoint_ops or commit.state or commit.outbox):
-            raise FieldInvalid("commit", "needs a disposition, events, checkpoint_ops, state or outbox")
+        if disposition is None and not any(getattr(commit, name) for name in _FACTS):
+            raise FieldInvalid("commit", f"needs a disposition, or any of {', '.join(_FACTS)}")
         ops = ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops", self.rooms.limits)
         rest = {
             "lease": lease,
@@ -51,6 +54,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             "disposition": disposition,
             "events": parse.events_of(commit.events, new_id, self.rooms.limits, "commit.events"),
             "jitter": random.random(),
+            "messages": changes_of(commit.messages, new_id, self.rooms.limits, "commit.messages"),
             "outbox": drafts_of(commit.outbox, new_id, self.rooms.limits, self.rooms.webhooks, "commit.outbox"),
             "max_pending_deliveries": self.rooms.limits["max_pending_deliveries"],
             "ops": ops,
@@ -61,6 +65,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             response = pb.CommitResponse(
                 receipt=self.rooms.receipts.render(applied),
                 ticket_ids=[ticket.ticket_id for ticket in decision.opened_tickets],
+                message_ids=() if decision.messages is None else decision.messages.appended_ids,
                 outbox_message_ids=decision.outbox_ids,
             )
             if lease is not None and decision.run is not None:

@@ -8,9 +8,12 @@ from typing import Any
 from threadkeep.runtime.v1 import thread_service_pb2
 from threadkeep_chassis.database import SyncConnection
 from threadkeep_chassis.paging import PageBuilder
+from threadkeep_runtime.domain.messages import Range
 from threadkeep_runtime.service.calls import CHUNK
+from threadkeep_runtime.service.message_convert import fact_to_proto
 from threadkeep_runtime.service.render import actor_to_proto, run_to_proto, ticket_to_proto
 from threadkeep_runtime.service.state_convert import value_to_proto
+from threadkeep_runtime.store.messages import messages_at, places_at
 from threadkeep_runtime.store.state import view_values
 from threadkeep_runtime.store.thread_views import CommitRow, Moment, run_at, tickets_at
 
@@ -28,7 +31,8 @@ class ViewPage:
         self._moment = moment
         self._state_keys = state_keys
         self._run = run_at(connection, moment)
-        self._found: dict[str, list[Any]] = {"tickets": [], "state": []}
+        self._places: list[Range] | None = None
+        self._found: dict[str, list[Any]] = {"tickets": [], "state": [], "messages": []}
 
     def _parts(self) -> Sequence[Part]:
         connection, moment = self._connection, self._moment
@@ -55,7 +59,17 @@ class ViewPage:
                 lambda row: row.ticket_id,
             ),
             ("state", state, value_to_proto, lambda row: row.key),
+            ("messages", self._messages, fact_to_proto, lambda row: row.position),
         )
+
+    def _messages(self, after: Any, count: int) -> Sequence[Any]:
+        moment = self._moment
+        key, sequence = moment.thread.thread_key, moment.commit.sequence
+        if not moment.message_position:
+            return ()
+        if self._places is None:
+            self._places = list(places_at(self._connection, key, sequence, moment.message_position))
+        return messages_at(self._connection, key, sequence, self._places, after or 0, count)
 
     def fill(self, builder: PageBuilder[Any], part: str, after: Any) -> None:
         """Fills the page, beginning in `part` ('': the first) behind the key `after`."""
@@ -85,6 +99,8 @@ class ViewPage:
             commit_time=moment.commit.create_time,  # type: ignore[arg-type]
             tickets=self._found["tickets"],
             state=self._found["state"],
+            messages=self._found["messages"],
+            message_source=f"MESSAGE_SOURCE_{moment.thread.message_source or 'UNSPECIFIED'}",  # type: ignore[arg-type]
         )
         if self._run is not None:
             response.run.CopyFrom(run_to_proto(self._run.run, self._run.lease_expire_time))

@@ -19,6 +19,7 @@ from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.store.apply_work import write_work
 from threadkeep_runtime.store.deleting import write_deletions
+from threadkeep_runtime.store.messages import write_messages
 from threadkeep_runtime.store.outbox import write_outbox
 from threadkeep_runtime.store.purging import write_purges
 from threadkeep_runtime.store.rows import (
@@ -51,6 +52,10 @@ _COUNTERS = (
     "root_checkpoint_id",
     "checkpoint_top",
     "checkpoint_floor",
+    "message_source",
+    "message_position",
+    "message_count",
+    "message_changes",
     "last_activity_time",
 )
 _OWNED = ("title", "agent_name", "metadata", "settings", "revision", "update_time")
@@ -129,6 +134,7 @@ def apply_decisions(
     _write_shared(connection, writing, known)
     _write_threads(connection, writing)
     write_work(connection, writing)
+    write_messages(connection, writing)
     write_values(connection, writing)
     write_deletions(connection, writing)
     write_purges(connection, writing)
@@ -215,6 +221,7 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
                 "create_time": decision.now,
                 "open_run": decision.open_run,
                 "root_checkpoint_id": row["root_checkpoint_id"],
+                "message_position": row["message_position"],
             }
             for decision, row in rows
         ],

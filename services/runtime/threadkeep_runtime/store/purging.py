@@ -20,7 +20,18 @@ from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
 from threadkeep_runtime.domain.values import Thread
 from threadkeep_runtime.store.deleting import Swept, delete_some
 from threadkeep_runtime.store.statements import padded, run_many, update_by
-from threadkeep_runtime.tables import commits, events, log_floors, runs, state_values, tasks, threads, tickets
+from threadkeep_runtime.tables import (
+    commits,
+    events,
+    log_floors,
+    message_places,
+    messages,
+    runs,
+    state_values,
+    tasks,
+    threads,
+    tickets,
+)
 
 TASKS_AT_ONCE = 200
 
@@ -64,7 +75,10 @@ _DELETE_WORK = tuple(
     sa.delete(table).where(table.c.thread_key == _THREAD, table.c.task_id.in_(sa.bindparam("task_ids", expanding=True)))
     for table in (tickets, runs, tasks)
 )
-_MOVE_FLOORS = update_by(threads, "thread_key")
+_MOVE_LIST_BELOW = sa.select(sa.func.max(message_places.c.commit_sequence)).where(
+    message_places.c.thread_key == _THREAD, message_places.c.commit_sequence <= sa.bindparam("commit")
+)
+_FLOORS = update_by(threads, "thread_key")
 _insert_floor = insert(log_floors)
 _RAISE_LOG_FLOOR = _insert_floor.on_conflict_do_update(
     index_elements=["scope_key", "partition"],
@@ -146,9 +160,10 @@ def sweep_history(connection: Connection, thread_key: str, rows: int) -> Swept:
         done += delete_some(connection, table, conditions, [table.c.sequence], rows - done)
         if done >= rows:
             return Swept(done, False)
-    done += _sweep_state(connection, thread_key, floors.commit_floor, rows - done)
-    if done >= rows:
-        return Swept(done, False)
+    for sweep in (_sweep_state, _sweep_messages, _sweep_places):
+        done += sweep(connection, thread_key, floors.commit_floor, rows - done)
+        if done >= rows:
+            return Swept(done, False)
     connection.execute(_SWEPT, {"key": thread_key, "upto": floors.commit_floor})
     return Swept(done, True)
 
@@ -167,6 +182,28 @@ def _sweep_state(connection: Connection, thread_key: str, commit_floor: int, row
         ),
     ]
     return delete_some(connection, state_values, conditions, [values.key, values.commit_sequence], rows)
+
+
+def _sweep_messages(connection: Connection, thread_key: str, commit_floor: int, rows: int) -> int:
+    """Messages that were replaced or removed before the oldest commit that is left.
+
+    What was removed since the list of places that its view starts from is still needed, to know that it was.
+    """
+    listed = connection.scalar(_LIST_BELOW, {"thread_key": thread_key, "commit": commit_floor + 1}) or 0
+    conditions = [
+        messages.c.thread_key == thread_key,
+        messages.c.to_commit <= commit_floor + 1,
+        sa.or_(sa.not_(messages.c.is_removed), messages.c.to_commit <= listed),
+    ]
+    return delete_some(connection, messages, conditions, [messages.c.position, messages.c.from_commit], rows)
+
+
+def _sweep_places(connection: Connection, thread_key: str, commit_floor: int, rows: int) -> int:
+    """Lists of places before the one that the view of the oldest commit that is left starts from."""
+    listed = connection.scalar(_LIST_BELOW, {"thread_key": thread_key, "commit": commit_floor + 1}) or 0
+    places = message_places.c
+    conditions = [places.thread_key == thread_key, places.commit_sequence < listed]
+    return delete_some(connection, message_places, conditions, [places.commit_sequence], rows)
 
 
 def _history(

@@ -40,6 +40,8 @@ class Moment(NamedTuple):
     commit: CommitRow
     open_run: OpenRun | None
     root_checkpoint_id: str | None
+    message_position: int
+    """The last place in the conversation that was given by then."""
 
     @property
     def is_head(self) -> bool:
@@ -84,7 +86,8 @@ def find_moment(connection: Connection, thread_key: str, sequence: int | None) -
         raise FieldInvalid("commit_sequence", "names a commit that the thread does not have yet")
     row = connection.execute(_COMMIT, {"thread_key": thread_key, "sequence": wanted}).mappings().first()
     if row is not None and row["open_run"] is not None:
-        return Moment(thread, commit_of(row), open_run_of(row["open_run"]), row["root_checkpoint_id"])
+        open_run = open_run_of(row["open_run"])
+        return Moment(thread, commit_of(row), open_run, row["root_checkpoint_id"], row["message_position"])
     if wanted < thread.commit_sequence or row is None:
         oldest = connection.scalar(_OLDEST, {"thread_key": thread_key})
         raise CommitCompacted(thread.commit_sequence if oldest is None else oldest)
@@ -103,7 +106,7 @@ def find_moment(connection: Connection, thread_key: str, sequence: int | None) -
             run.start_time,
             tuple(waiting),
         )
-    return Moment(thread, commit_of(row), open_run, thread.root_checkpoint_id)
+    return Moment(thread, commit_of(row), open_run, thread.root_checkpoint_id, thread.message_position)
 
 
 def run_at(connection: Connection, moment: Moment) -> reads.RunRow | None:

@@ -24,8 +24,10 @@ from threadkeep_runtime.checkpoints import (
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.checkpoints import CheckpointIndex, RollBack, staged_values
 from threadkeep_runtime.domain.commit import View
+from threadkeep_runtime.domain.messages import NOTHING_KNOWN
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
+from threadkeep_runtime.store.messages import load_known
 from threadkeep_runtime.store.outbox import load_lines
 from threadkeep_runtime.store.purging import load_purge
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
@@ -52,13 +54,14 @@ _LOCK_THREADS = locked_in_key_order(
 _LOCK_LEASES = locked_in_key_order(
     sa.select(leases.c.thread_key).where(one_of(leases.c.thread_key, "thread_keys")), leases.c.thread_key
 )
-_ENDS_LEASES = (commands.RecoverLease, commands.EndCanceled)
+_ENDS_LEASES = (commands.RecoverLease, commands.EndCanceled, commands.TimeOutAttempt)
 _SHOWS_TICKETS = (
     commands.DeleteSession,
     commands.CancelTask,
     commands.CancelTasks,
     commands.ResolveTicket,
     commands.PassDeadline,
+    commands.TimeOutTask,
 )
 _MAY_END_A_RUN = (
     commands.CommitThread,
@@ -67,6 +70,7 @@ _MAY_END_A_RUN = (
     commands.ReleaseRun,
     commands.PassDeadline,
     commands.OpenDueTask,
+    commands.TimeOutTask,
     *_ENDS_LEASES,
 )
 
@@ -140,6 +144,7 @@ def views_of_locked(
         if isinstance(command, commands.CommitThread)
         for one in command.state.commands
     ]
+    known_messages = load_known(connection, batch, found)
     held = load_held(connection, named_state) if named_state else {}
     views = []
     for command in asked:
@@ -170,6 +175,7 @@ def views_of_locked(
                 lines=lines,
                 **{"next_task": next_tasks.get(key), **_selection(connection, command, found, moment)},
                 checkpoints=indexes.get(key, CheckpointIndex()),
+                messages=known_messages.get(key, NOTHING_KNOWN),
                 state=held.get(key, {}),
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
                 if rolls_back and task is not None
@@ -227,7 +233,7 @@ def _run_named(command: commands.Command) -> str | None:
 
 
 def _task_named(command: commands.Command) -> str | None:
-    return command.task_id if isinstance(command, commands.CancelTask) else None
+    return command.task_id if isinstance(command, (commands.CancelTask, commands.TimeOutTask)) else None
 
 
 def _ticket_named(command: commands.Command) -> str | None:

@@ -13,6 +13,7 @@ from threadkeep_runtime.tables.checkpoints import (
     staged_chunks,
 )
 from threadkeep_runtime.tables.log import commits, events, log_floors, log_partitions
+from threadkeep_runtime.tables.messages import message_calls, message_places, messages
 from threadkeep_runtime.tables.outbox import outbox, outbox_lines
 from threadkeep_runtime.tables.retention import loop_owners, retention_policies
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
@@ -38,6 +39,9 @@ __all__ = [
     "log_partitions",
     "loop_owners",
     "manifests",
+    "message_calls",
+    "message_places",
+    "messages",
     "meta",
     "metadata",
     "outbox",

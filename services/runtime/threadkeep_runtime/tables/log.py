@@ -27,6 +27,8 @@ commits = sa.Table(
     # in a run (see domain/snapshots.py), {} if none was; the head of the root namespace. NULL: from before such views.
     sa.Column("open_run", sa.Text),
     sa.Column("root_checkpoint_id", Key()),
+    # The last place in the conversation that was given by then.
+    sa.Column("message_position", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.CheckConstraint("sequence > 0", name="sequence_dense_from_1"),
 )
 

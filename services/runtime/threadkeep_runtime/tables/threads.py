@@ -37,6 +37,13 @@ threads = sa.Table(
     sa.Column("checkpoint_top", Key(), nullable=False),
     # A checkpoint id at or below this that has no row was deleted and does not come back. '' before the first delete.
     sa.Column("checkpoint_floor", Key(), nullable=False),
+    # CHECKPOINTS or FACTS; '' while nothing says which, but a thread that holds checkpoints is one of CHECKPOINTS then.
+    sa.Column("message_source", sa.Text, nullable=False, server_default=sa.text("''")),
+    # The last place in the conversation that was given, how many messages it has, and how many of its changes came
+    # after its live places were written down.
+    sa.Column("message_position", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("message_count", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("message_changes", sa.Integer, nullable=False, server_default=sa.text("0")),
     # Revision of title, agent_name, metadata and settings.
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("create_time", UtcTimestamp(), nullable=False),

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/common/v1/content.proto\x12\x14threadkeep.common.v1\x1a\"threadkeep/common/v1/options.proto\"T\n\x0b\x43ontentPart\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\'\n\nblock_json\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03H\x00R\tblockJsonB\x06\n\x04part\"\xee\x01\n\x0cInputMessage\x12*\n\nmessage_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tmessageId\x88\x01\x01\x12\x35\n\x04role\x18\x02 \x01(\x0e\x32!.threadkeep.common.v1.MessageRoleR\x04role\x12\x42\n\x05parts\x18\x03 \x03(\x0b\x32!.threadkeep.common.v1.ContentPartB\t\xb2\x9f\x19\x05\x10\x01\x18\x80\x02R\x05parts\x12\x1f\n\x04name\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\x04name\x88\x01\x01\x42\r\n\x0b_message_idB\x07\n\x05_name*\x8e\x01\n\x0bMessageRole\x12\x1c\n\x18MESSAGE_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11MESSAGE_ROLE_USER\x10\x01\x12\x1a\n\x16MESSAGE_ROLE_ASSISTANT\x10\x02\x12\x17\n\x13MESSAGE_ROLE_SYSTEM\x10\x03\x12\x15\n\x11MESSAGE_ROLE_TOOL\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/common/v1/content.proto\x12\x14threadkeep.common.v1\x1a\"threadkeep/common/v1/options.proto\"T\n\x0b\x43ontentPart\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\'\n\nblock_json\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x03H\x00R\tblockJsonB\x06\n\x04part\"{\n\x08ToolCall\x12*\n\x0ctool_call_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\ntoolCallId\x12\x1c\n\x04name\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\x12%\n\targs_json\x18\x03 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x03\x10\x01R\x08\x61rgsJson\"\x8f\x01\n\nTokenUsage\x12)\n\x0cinput_tokens\x18\x01 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x0binputTokens\x12+\n\routput_tokens\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x0coutputTokens\x12)\n\x0ctotal_tokens\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x0btotalTokens\"\xee\x01\n\x0cInputMessage\x12*\n\nmessage_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tmessageId\x88\x01\x01\x12\x35\n\x04role\x18\x02 \x01(\x0e\x32!.threadkeep.common.v1.MessageRoleR\x04role\x12\x42\n\x05parts\x18\x03 \x03(\x0b\x32!.threadkeep.common.v1.ContentPartB\t\xb2\x9f\x19\x05\x10\x01\x18\x80\x02R\x05parts\x12\x1f\n\x04name\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\x04name\x88\x01\x01\x42\r\n\x0b_message_idB\x07\n\x05_name*\x8e\x01\n\x0bMessageRole\x12\x1c\n\x18MESSAGE_ROLE_UNSPECIFIED\x10\x00\x12\x15\n\x11MESSAGE_ROLE_USER\x10\x01\x12\x1a\n\x16MESSAGE_ROLE_ASSISTANT\x10\x02\x12\x17\n\x13MESSAGE_ROLE_SYSTEM\x10\x03\x12\x15\n\x11MESSAGE_ROLE_TOOL\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,16 +34,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CONTENTPART'].fields_by_name['block_json']._loaded_options = None
   _globals['_CONTENTPART'].fields_by_name['block_json']._serialized_options = b'\262\237\031\002\010\003'
+  _globals['_TOOLCALL'].fields_by_name['tool_call_id']._loaded_options = None
+  _globals['_TOOLCALL'].fields_by_name['tool_call_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_TOOLCALL'].fields_by_name['name']._loaded_options = None
+  _globals['_TOOLCALL'].fields_by_name['name']._serialized_options = b'\262\237\031\004\010\002\020\001'
+  _globals['_TOOLCALL'].fields_by_name['args_json']._loaded_options = None
+  _globals['_TOOLCALL'].fields_by_name['args_json']._serialized_options = b'\262\237\031\004\010\003\020\001'
+  _globals['_TOKENUSAGE'].fields_by_name['input_tokens']._loaded_options = None
+  _globals['_TOKENUSAGE'].fields_by_name['input_tokens']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_TOKENUSAGE'].fields_by_name['output_tokens']._loaded_options = None
+  _globals['_TOKENUSAGE'].fields_by_name['output_tokens']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_TOKENUSAGE'].fields_by_name['total_tokens']._loaded_options = None
+  _globals['_TOKENUSAGE'].fields_by_name['total_tokens']._serialized_options = b'\262\237\031\002 \001'
   _globals['_INPUTMESSAGE'].fields_by_name['message_id']._loaded_options = None
   _globals['_INPUTMESSAGE'].fields_by_name['message_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_INPUTMESSAGE'].fields_by_name['parts']._loaded_options = None
   _globals['_INPUTMESSAGE'].fields_by_name['parts']._serialized_options = b'\262\237\031\005\020\001\030\200\002'
   _globals['_INPUTMESSAGE'].fields_by_name['name']._loaded_options = None
   _globals['_INPUTMESSAGE'].fields_by_name['name']._serialized_options = b'\262\237\031\002\010\002'
-  _globals['_MESSAGEROLE']._serialized_start=424
-  _globals['_MESSAGEROLE']._serialized_end=566
+  _globals['_MESSAGEROLE']._serialized_start=695
+  _globals['_MESSAGEROLE']._serialized_end=837
   _globals['_CONTENTPART']._serialized_start=96
   _globals['_CONTENTPART']._serialized_end=180
-  _globals['_INPUTMESSAGE']._serialized_start=183
-  _globals['_INPUTMESSAGE']._serialized_end=421
+  _globals['_TOOLCALL']._serialized_start=182
+  _globals['_TOOLCALL']._serialized_end=305
+  _globals['_TOKENUSAGE']._serialized_start=308
+  _globals['_TOKENUSAGE']._serialized_end=451
+  _globals['_INPUTMESSAGE']._serialized_start=454
+  _globals['_INPUTMESSAGE']._serialized_end=692
 # @@protoc_insertion_point(module_scope)

@@ -74,6 +74,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
     schema_version.
     """
+    ERROR_REASON_MESSAGE_SOURCE_MIXED: _ErrorReason.ValueType  # 50
+    """FAILED_PRECONDITION: the session's messages come from its checkpoints; its commits carry none."""
     ERROR_REASON_STAGED_VALUE_INCOMPLETE: _ErrorReason.ValueType  # 55
     """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
     ERROR_REASON_TASK_NOT_TERMINAL: _ErrorReason.ValueType  # 57
@@ -188,6 +190,8 @@ ERROR_REASON_STATE_KEY_PINNED: ErrorReason.ValueType  # 49
 """FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
 schema_version.
 """
+ERROR_REASON_MESSAGE_SOURCE_MIXED: ErrorReason.ValueType  # 50
+"""FAILED_PRECONDITION: the session's messages come from its checkpoints; its commits carry none."""
 ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
 ERROR_REASON_TASK_NOT_TERMINAL: ErrorReason.ValueType  # 57

@@ -26,17 +26,13 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from threadkeep.common.v1 import content_pb2 as threadkeep_dot_common_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/projection/v1/message.proto\x12\x18threadkeep.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/content.proto\"]\n\x08ToolCall\x12 \n\x0ctool_call_id\x18\x01 \x01(\tR\ntoolCallId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n\targs_json\x18\x03 \x01(\tR\x08\x61rgsJson\"w\n\nTokenUsage\x12!\n\x0cinput_tokens\x18\x01 \x01(\x03R\x0binputTokens\x12#\n\routput_tokens\x18\x02 \x01(\x03R\x0coutputTokens\x12!\n\x0ctotal_tokens\x18\x03 \x01(\x03R\x0btotalTokens\"\xa6\x05\n\x07Message\x12\x1d\n\nmessage_id\x18\x01 \x01(\tR\tmessageId\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n\x08position\x18\x03 \x01(\x03R\x08position\x12\x35\n\x04role\x18\x04 \x01(\x0e\x32!.threadkeep.common.v1.MessageRoleR\x04role\x12\x37\n\x05parts\x18\x05 \x03(\x0b\x32!.threadkeep.common.v1.ContentPartR\x05parts\x12\x17\n\x04name\x18\x06 \x01(\tH\x00R\x04name\x88\x01\x01\x12\x41\n\ntool_calls\x18\x07 \x03(\x0b\x32\".threadkeep.projection.v1.ToolCallR\ttoolCalls\x12%\n\x0ctool_call_id\x18\x08 \x01(\tH\x01R\ntoolCallId\x88\x01\x01\x12/\n\x11parent_message_id\x18\t \x01(\tH\x02R\x0fparentMessageId\x88\x01\x01\x12\x19\n\x05model\x18\n \x01(\tH\x03R\x05model\x88\x01\x01\x12:\n\x05usage\x18\x0b \x01(\x0b\x32$.threadkeep.projection.v1.TokenUsageR\x05usage\x12\x1c\n\x07task_id\x18\x0c \x01(\tH\x04R\x06taskId\x88\x01\x01\x12\x1a\n\x06run_id\x18\r \x01(\tH\x05R\x05runId\x88\x01\x01\x12;\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTimeB\x07\n\x05_nameB\x0f\n\r_tool_call_idB\x14\n\x12_parent_message_idB\x08\n\x06_modelB\n\n\x08_task_idB\t\n\x07_run_idb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/projection/v1/message.proto\x12\x18threadkeep.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/content.proto\"\x9e\x05\n\x07Message\x12\x1d\n\nmessage_id\x18\x01 \x01(\tR\tmessageId\x12\x1d\n\nsession_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n\x08position\x18\x03 \x01(\x03R\x08position\x12\x35\n\x04role\x18\x04 \x01(\x0e\x32!.threadkeep.common.v1.MessageRoleR\x04role\x12\x37\n\x05parts\x18\x05 \x03(\x0b\x32!.threadkeep.common.v1.ContentPartR\x05parts\x12\x17\n\x04name\x18\x06 \x01(\tH\x00R\x04name\x88\x01\x01\x12=\n\ntool_calls\x18\x07 \x03(\x0b\x32\x1e.threadkeep.common.v1.ToolCallR\ttoolCalls\x12%\n\x0ctool_call_id\x18\x08 \x01(\tH\x01R\ntoolCallId\x88\x01\x01\x12/\n\x11parent_message_id\x18\t \x01(\tH\x02R\x0fparentMessageId\x88\x01\x01\x12\x19\n\x05model\x18\n \x01(\tH\x03R\x05model\x88\x01\x01\x12\x36\n\x05usage\x18\x0b \x01(\x0b\x32 .threadkeep.common.v1.TokenUsageR\x05usage\x12\x1c\n\x07task_id\x18\x0c \x01(\tH\x04R\x06taskId\x88\x01\x01\x12\x1a\n\x06run_id\x18\r \x01(\tH\x05R\x05runId\x88\x01\x01\x12;\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTimeB\x07\n\x05_nameB\x0f\n\r_tool_call_idB\x14\n\x12_parent_message_idB\x08\n\x06_modelB\n\n\x08_task_idB\t\n\x07_run_idb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'threadkeep.projection.v1.message_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOOLCALL']._serialized_start=137
-  _globals['_TOOLCALL']._serialized_end=230
-  _globals['_TOKENUSAGE']._serialized_start=232
-  _globals['_TOKENUSAGE']._serialized_end=351
-  _globals['_MESSAGE']._serialized_start=354
-  _globals['_MESSAGE']._serialized_end=1032
+  _globals['_MESSAGE']._serialized_start=138
+  _globals['_MESSAGE']._serialized_end=808
 # @@protoc_insertion_point(module_scope)

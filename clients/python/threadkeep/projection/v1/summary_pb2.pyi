@@ -8,7 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from threadkeep.projection.v1 import message_pb2 as _message_pb2
+from threadkeep.common.v1 import content_pb2 as _content_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
 from threadkeep.runtime.v1 import session_pb2 as _session_pb2
 from threadkeep.runtime.v1 import task_pb2 as _task_pb2
@@ -85,7 +85,7 @@ class SessionSummary(_message.Message):
         """Its owner's own facts."""
 
     @_builtins.property
-    def usage(self) -> _message_pb2.TokenUsage:
+    def usage(self) -> _content_pb2.TokenUsage:
         """The tokens that its messages took together, those included that were taken out of the conversation since."""
 
     @_builtins.property
@@ -108,7 +108,7 @@ class SessionSummary(_message.Message):
         task_count: _builtins.int = ...,
         run_count: _builtins.int = ...,
         last_message_text: _builtins.str = ...,
-        usage: _message_pb2.TokenUsage | None = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         event_sequence: _builtins.int = ...,
@@ -180,7 +180,7 @@ class TaskSummary(_message.Message):
         """What went wrong, once FAILED."""
 
     @_builtins.property
-    def usage(self) -> _message_pb2.TokenUsage:
+    def usage(self) -> _content_pb2.TokenUsage:
         """The tokens that its messages took together, those included that were taken out of the conversation since."""
 
     @_builtins.property
@@ -206,7 +206,7 @@ class TaskSummary(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         failure: _run_pb2.Failure | None = ...,
         ticket_count: _builtins.int = ...,
-        usage: _message_pb2.TokenUsage | None = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
@@ -261,7 +261,7 @@ class RunSummary(_message.Message):
     step_count: _builtins.int
     """How many checkpoints of the root namespace it recorded."""
     @_builtins.property
-    def usage(self) -> _message_pb2.TokenUsage:
+    def usage(self) -> _content_pb2.TokenUsage:
         """The tokens that its messages took together, those included that were taken out of the conversation since."""
 
     @_builtins.property
@@ -287,7 +287,7 @@ class RunSummary(_message.Message):
         cause: _run_pb2.RunEndCause.ValueType = ...,
         lease_count: _builtins.int = ...,
         step_count: _builtins.int = ...,
-        usage: _message_pb2.TokenUsage | None = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,

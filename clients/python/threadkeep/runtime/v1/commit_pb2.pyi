@@ -11,6 +11,7 @@ from google.protobuf.internal import containers as _containers
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
 from threadkeep.runtime.v1 import checkpoint_pb2 as _checkpoint_pb2
 from threadkeep.runtime.v1 import event_pb2 as _event_pb2
+from threadkeep.runtime.v1 import message_pb2 as _message_pb2
 from threadkeep.runtime.v1 import outbox_pb2 as _outbox_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
 from threadkeep.runtime.v1 import state_pb2 as _state_pb2
@@ -150,6 +151,7 @@ class ThreadCommit(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_OPS_FIELD_NUMBER: _builtins.int
     ACTOR_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     OUTBOX_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
@@ -185,6 +187,12 @@ class ThreadCommit(_message.Message):
         """Who commits."""
 
     @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.MessageChange]:
+        """Changes of the conversation, in order. While a run of the thread is leased, they need its lease (LEASE_REQUIRED). They fix
+        the session's message source as FACTS; in a session of CHECKPOINTS they are refused (MESSAGE_SOURCE_MIXED).
+        """
+
+    @_builtins.property
     def state(self) -> _containers.RepeatedCompositeFieldContainer[_state_pb2.StateCommand]:
         """Changes of state keys. While a run of the thread is leased, they need its lease (LEASE_REQUIRED)."""
 
@@ -204,12 +212,13 @@ class ThreadCommit(_message.Message):
         events: _abc.Iterable[_event_pb2.EventDraft] | None = ...,
         checkpoint_ops: _abc.Iterable[_checkpoint_pb2.CheckpointOp] | None = ...,
         actor: _payload_pb2.Actor | None = ...,
+        messages: _abc.Iterable[_message_pb2.MessageChange] | None = ...,
         state: _abc.Iterable[_state_pb2.StateCommand] | None = ...,
         outbox: _abc.Iterable[_outbox_pb2.OutboxDraft] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "disposition", b"disposition", "ended", b"ended", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "running", b"running"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "checkpoint_ops", b"checkpoint_ops", "disposition", b"disposition", "ended", b"ended", "events", b"events", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "outbox", b"outbox", "running", b"running", "session_id", b"session_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "checkpoint_ops", b"checkpoint_ops", "disposition", b"disposition", "ended", b"ended", "events", b"events", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "messages", b"messages", "outbox", b"outbox", "running", b"running", "session_id", b"session_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_thread_version: _TypeAlias = _typing.Literal["expected_thread_version"]  # noqa: Y015
     _WhichOneofArgType__expected_thread_version: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version"]  # noqa: Y015

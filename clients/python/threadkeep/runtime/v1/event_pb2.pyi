@@ -153,11 +153,14 @@ class Event(_message.Message):
     `threadkeep.ticket.opened` {ticket_id, ticket}, `.ticket.resolved`, `.ticket.expired`, `.ticket.closed` {ticket_id};
     `threadkeep.checkpoint.saved` {checkpoint_ns, checkpoint_id, parent_checkpoint_id, channels: names of the new values},
     `.checkpoint.deleted` {}, `.checkpoint.pruned` {count}, `.checkpoint.rolled_back` {root_checkpoint_id: the head of the root
-    namespace that stays, or null}: what the event's task recorded is gone;
+    namespace that stays, or null}: what the event's task recorded is gone; in a session of message facts each of them has
+    message_source too;
+    `threadkeep.message.appended`, `.message.replaced` {message: a MessageDraft with its id}, `.message.removed` {message_id};
     `threadkeep.state.changed` {versions: state keys with their new versions}.
     A session, task, run or ticket in there is its message in proto3 JSON with proto field names, as of the commit. A run's last
     event is `.run.ended`; a task's is `.task.completed`, `.task.failed` or `.task.canceled`.
-    Session, task and ticket events are for END_USER, run, outbox, inbox and state events for BUILDER, checkpoint events INTERNAL.
+    Session, task, ticket and message events are for END_USER, run, outbox, inbox and state events for BUILDER, checkpoint events
+    INTERNAL.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
+from threadkeep.runtime.v1 import message_pb2 as threadkeep_dot_runtime_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#threadkeep/runtime/v1/session.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"\xbe\x01\n\x0fSessionSettings\x12!\n\x05model\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x05model\x88\x01\x01\x12 \n\tmax_steps\x18\x02 \x01(\x05H\x01R\x08maxSteps\x88\x01\x01\x12N\n\x0f\x61rtifact_policy\x18\x03 \x01(\x0e\x32%.threadkeep.runtime.v1.ArtifactPolicyR\x0e\x61rtifactPolicyB\x08\n\x06_modelB\x0c\n\n_max_steps\"\xde\x07\n\x07Session\x12\x1d\n\nsession_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n\x05title\x18\x02 \x01(\tR\x05title\x12\x1d\n\nagent_name\x18\x03 \x01(\tR\tagentName\x12H\n\x08metadata\x18\x04 \x03(\x0b\x32,.threadkeep.runtime.v1.Session.MetadataEntryR\x08metadata\x12\x42\n\x08settings\x18\x05 \x01(\x0b\x32&.threadkeep.runtime.v1.SessionSettingsR\x08settings\x12<\n\x06status\x18\x06 \x01(\x0e\x32$.threadkeep.runtime.v1.SessionStatusR\x06status\x12\'\n\ractive_run_id\x18\x07 \x01(\tH\x00R\x0b\x61\x63tiveRunId\x88\x01\x01\x12\'\n\rlatest_run_id\x18\x08 \x01(\tH\x01R\x0blatestRunId\x88\x01\x01\x12)\n\x0elatest_task_id\x18\t \x01(\tH\x02R\x0clatestTaskId\x88\x01\x01\x12\x1d\n\ntask_count\x18\n \x01(\x03R\ttaskCount\x12\x1b\n\trun_count\x18\x0b \x01(\x03R\x08runCount\x12%\n\x0ethread_version\x18\x0c \x01(\x03R\rthreadVersion\x12\x32\n\x15latest_event_sequence\x18\r \x01(\x03R\x13latestEventSequence\x12;\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12H\n\x12last_activity_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x10lastActivityTime\x12\x1a\n\x08revision\x18\x11 \x01(\x03R\x08revision\x12\x33\n\x13internal_thread_key\x18\x12 \x01(\tH\x03R\x11internalThreadKey\x88\x01\x01\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x10\n\x0e_active_run_idB\x10\n\x0e_latest_run_idB\x11\n\x0f_latest_task_idB\x16\n\x14_internal_thread_key*\x9c\x01\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_IDLE\x10\x01\x12\x19\n\x15SESSION_STATUS_QUEUED\x10\x02\x12\x1a\n\x16SESSION_STATUS_RUNNING\x10\x03\x12\x1b\n\x17SESSION_STATUS_AWAITING\x10\x04*g\n\x0e\x41rtifactPolicy\x12\x1f\n\x1b\x41RTIFACT_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41RTIFACT_POLICY_DELETE\x10\x01\x12\x18\n\x14\x41RTIFACT_POLICY_KEEP\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#threadkeep/runtime/v1/session.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a#threadkeep/runtime/v1/message.proto\"\xbe\x01\n\x0fSessionSettings\x12!\n\x05model\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x05model\x88\x01\x01\x12 \n\tmax_steps\x18\x02 \x01(\x05H\x01R\x08maxSteps\x88\x01\x01\x12N\n\x0f\x61rtifact_policy\x18\x03 \x01(\x0e\x32%.threadkeep.runtime.v1.ArtifactPolicyR\x0e\x61rtifactPolicyB\x08\n\x06_modelB\x0c\n\n_max_steps\"\xab\x08\n\x07Session\x12\x1d\n\nsession_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n\x05title\x18\x02 \x01(\tR\x05title\x12\x1d\n\nagent_name\x18\x03 \x01(\tR\tagentName\x12H\n\x08metadata\x18\x04 \x03(\x0b\x32,.threadkeep.runtime.v1.Session.MetadataEntryR\x08metadata\x12\x42\n\x08settings\x18\x05 \x01(\x0b\x32&.threadkeep.runtime.v1.SessionSettingsR\x08settings\x12<\n\x06status\x18\x06 \x01(\x0e\x32$.threadkeep.runtime.v1.SessionStatusR\x06status\x12\'\n\ractive_run_id\x18\x07 \x01(\tH\x00R\x0b\x61\x63tiveRunId\x88\x01\x01\x12\'\n\rlatest_run_id\x18\x08 \x01(\tH\x01R\x0blatestRunId\x88\x01\x01\x12)\n\x0elatest_task_id\x18\t \x01(\tH\x02R\x0clatestTaskId\x88\x01\x01\x12\x1d\n\ntask_count\x18\n \x01(\x03R\ttaskCount\x12\x1b\n\trun_count\x18\x0b \x01(\x03R\x08runCount\x12%\n\x0ethread_version\x18\x0c \x01(\x03R\rthreadVersion\x12\x32\n\x15latest_event_sequence\x18\r \x01(\x03R\x13latestEventSequence\x12;\n\x0b\x63reate_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12H\n\x12last_activity_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x10lastActivityTime\x12\x1a\n\x08revision\x18\x11 \x01(\x03R\x08revision\x12\x33\n\x13internal_thread_key\x18\x12 \x01(\tH\x03R\x11internalThreadKey\x88\x01\x01\x12K\n\x0emessage_source\x18\x13 \x01(\x0e\x32$.threadkeep.runtime.v1.MessageSourceR\rmessageSource\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x10\n\x0e_active_run_idB\x10\n\x0e_latest_run_idB\x11\n\x0f_latest_task_idB\x16\n\x14_internal_thread_key*\x9c\x01\n\rSessionStatus\x12\x1e\n\x1aSESSION_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13SESSION_STATUS_IDLE\x10\x01\x12\x19\n\x15SESSION_STATUS_QUEUED\x10\x02\x12\x1a\n\x16SESSION_STATUS_RUNNING\x10\x03\x12\x1b\n\x17SESSION_STATUS_AWAITING\x10\x04*g\n\x0e\x41rtifactPolicy\x12\x1f\n\x1b\x41RTIFACT_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41RTIFACT_POLICY_DELETE\x10\x01\x12\x18\n\x14\x41RTIFACT_POLICY_KEEP\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +38,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSETTINGS'].fields_by_name['model']._serialized_options = b'\262\237\031\002\010\002'
   _globals['_SESSION_METADATAENTRY']._loaded_options = None
   _globals['_SESSION_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_SESSIONSTATUS']._serialized_start=1318
-  _globals['_SESSIONSTATUS']._serialized_end=1474
-  _globals['_ARTIFACTPOLICY']._serialized_start=1476
-  _globals['_ARTIFACTPOLICY']._serialized_end=1579
-  _globals['_SESSIONSETTINGS']._serialized_start=132
-  _globals['_SESSIONSETTINGS']._serialized_end=322
-  _globals['_SESSION']._serialized_start=325
-  _globals['_SESSION']._serialized_end=1315
-  _globals['_SESSION_METADATAENTRY']._serialized_start=1177
-  _globals['_SESSION_METADATAENTRY']._serialized_end=1236
+  _globals['_SESSIONSTATUS']._serialized_start=1432
+  _globals['_SESSIONSTATUS']._serialized_end=1588
+  _globals['_ARTIFACTPOLICY']._serialized_start=1590
+  _globals['_ARTIFACTPOLICY']._serialized_end=1693
+  _globals['_SESSIONSETTINGS']._serialized_start=169
+  _globals['_SESSIONSETTINGS']._serialized_end=359
+  _globals['_SESSION']._serialized_start=362
+  _globals['_SESSION']._serialized_end=1429
+  _globals['_SESSION_METADATAENTRY']._serialized_start=1291
+  _globals['_SESSION_METADATAENTRY']._serialized_end=1350
 # @@protoc_insertion_point(module_scope)

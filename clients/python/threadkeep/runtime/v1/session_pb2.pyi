@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from threadkeep.runtime.v1 import message_pb2 as _message_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -157,6 +158,7 @@ class Session(_message.Message):
     LAST_ACTIVITY_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     INTERNAL_THREAD_KEY_FIELD_NUMBER: _builtins.int
+    MESSAGE_SOURCE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id inside its scope."""
     title: _builtins.str
@@ -183,6 +185,8 @@ class Session(_message.Message):
     """Revision of title, agent, metadata and settings, for expected_revision."""
     internal_thread_key: _builtins.str
     """LangGraph's thread_id in the checkpoint tables. Only shown to callers with the operator grant."""
+    message_source: _message_pb2.MessageSource.ValueType
+    """Where its messages come from."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The owner's own facts, filterable in ListSessions. The system writes nothing here."""
@@ -224,10 +228,11 @@ class Session(_message.Message):
         last_activity_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
         internal_thread_key: _builtins.str | None = ...,
+        message_source: _message_pb2.MessageSource.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id", "_internal_thread_key", b"_internal_thread_key", "_latest_run_id", b"_latest_run_id", "_latest_task_id", b"_latest_task_id", "active_run_id", b"active_run_id", "create_time", b"create_time", "internal_thread_key", b"internal_thread_key", "last_activity_time", b"last_activity_time", "latest_run_id", b"latest_run_id", "latest_task_id", b"latest_task_id", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id", "_internal_thread_key", b"_internal_thread_key", "_latest_run_id", b"_latest_run_id", "_latest_task_id", b"_latest_task_id", "active_run_id", b"active_run_id", "agent_name", b"agent_name", "create_time", b"create_time", "internal_thread_key", b"internal_thread_key", "last_activity_time", b"last_activity_time", "latest_event_sequence", b"latest_event_sequence", "latest_run_id", b"latest_run_id", "latest_task_id", b"latest_task_id", "metadata", b"metadata", "revision", b"revision", "run_count", b"run_count", "session_id", b"session_id", "settings", b"settings", "status", b"status", "task_count", b"task_count", "thread_version", b"thread_version", "title", b"title", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id", "_internal_thread_key", b"_internal_thread_key", "_latest_run_id", b"_latest_run_id", "_latest_task_id", b"_latest_task_id", "active_run_id", b"active_run_id", "agent_name", b"agent_name", "create_time", b"create_time", "internal_thread_key", b"internal_thread_key", "last_activity_time", b"last_activity_time", "latest_event_sequence", b"latest_event_sequence", "latest_run_id", b"latest_run_id", "latest_task_id", b"latest_task_id", "message_source", b"message_source", "metadata", b"metadata", "revision", b"revision", "run_count", b"run_count", "session_id", b"session_id", "settings", b"settings", "status", b"status", "task_count", b"task_count", "thread_version", b"thread_version", "title", b"title", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_run_id: _TypeAlias = _typing.Literal["active_run_id"]  # noqa: Y015
     _WhichOneofArgType__active_run_id: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id"]  # noqa: Y015

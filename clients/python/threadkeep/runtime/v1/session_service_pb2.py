@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_dot_commit__pb2
+from threadkeep.runtime.v1 import message_pb2 as threadkeep_dot_runtime_dot_v1_dot_message__pb2
 from threadkeep.runtime.v1 import session_pb2 as threadkeep_dot_runtime_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+threadkeep/runtime/v1/session_service.proto\x12\x15threadkeep.runtime.v1\x1a google/protobuf/field_mask.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a#threadkeep/runtime/v1/session.proto\"~\n\x14\x43reateSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12=\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftR\x07session\"\xfb\x02\n\x0cSessionDraft\x12*\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\x1d\n\x05title\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08R\x05title\x12*\n\nagent_name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x12U\n\x08metadata\x18\x04 \x03(\x0b\x32\x31.threadkeep.runtime.v1.SessionDraft.MetadataEntryB\x06\xb2\x9f\x19\x02\x18@R\x08metadata\x12\x42\n\x08settings\x18\x05 \x01(\x0b\x32&.threadkeep.runtime.v1.SessionSettingsR\x08settings\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"\x91\x01\n\x15\x43reateSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"<\n\x11GetSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\"N\n\x12GetSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\"\xf1\x02\n\x13ListSessionsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\\\n\x08metadata\x18\x03 \x03(\x0b\x32\x38.threadkeep.runtime.v1.ListSessionsRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x08metadata\x12H\n\x08statuses\x18\x04 \x03(\x0e\x32$.threadkeep.runtime.v1.SessionStatusB\x06\xb2\x9f\x19\x02\x18\x08R\x08statuses\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\tagentName\x88\x01\x01\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_agent_name\"z\n\x14ListSessionsResponse\x12:\n\x08sessions\x18\x01 \x03(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x08sessions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8b\x02\n\x14UpdateSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12=\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftR\x07session\x12;\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskR\nupdateMask\x12\x38\n\x11\x65xpected_revision\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x91\x01\n\x15UpdateSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\x88\x02\n\x14\x44\x65leteSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12N\n\x0f\x61rtifact_policy\x18\x03 \x01(\x0e\x32%.threadkeep.runtime.v1.ArtifactPolicyR\x0e\x61rtifactPolicy\x12\x38\n\x11\x65xpected_revision\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"W\n\x15\x44\x65leteSessionResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt2\xce\x04\n\x0eSessionService\x12t\n\rCreateSession\x12+.threadkeep.runtime.v1.CreateSessionRequest\x1a,.threadkeep.runtime.v1.CreateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12i\n\nGetSession\x12(.threadkeep.runtime.v1.GetSessionRequest\x1a).threadkeep.runtime.v1.GetSessionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\x0cListSessions\x12*.threadkeep.runtime.v1.ListSessionsRequest\x1a+.threadkeep.runtime.v1.ListSessionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12t\n\rUpdateSession\x12+.threadkeep.runtime.v1.UpdateSessionRequest\x1a,.threadkeep.runtime.v1.UpdateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12t\n\rDeleteSession\x12+.threadkeep.runtime.v1.DeleteSessionRequest\x1a,.threadkeep.runtime.v1.DeleteSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+threadkeep/runtime/v1/session_service.proto\x12\x15threadkeep.runtime.v1\x1a google/protobuf/field_mask.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a#threadkeep/runtime/v1/message.proto\x1a#threadkeep/runtime/v1/session.proto\"~\n\x14\x43reateSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12=\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftR\x07session\"\xc8\x03\n\x0cSessionDraft\x12*\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\x1d\n\x05title\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08R\x05title\x12*\n\nagent_name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x12U\n\x08metadata\x18\x04 \x03(\x0b\x32\x31.threadkeep.runtime.v1.SessionDraft.MetadataEntryB\x06\xb2\x9f\x19\x02\x18@R\x08metadata\x12\x42\n\x08settings\x18\x05 \x01(\x0b\x32&.threadkeep.runtime.v1.SessionSettingsR\x08settings\x12K\n\x0emessage_source\x18\x06 \x01(\x0e\x32$.threadkeep.runtime.v1.MessageSourceR\rmessageSource\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"\x91\x01\n\x15\x43reateSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"<\n\x11GetSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\"N\n\x12GetSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\"\xf1\x02\n\x13ListSessionsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\\\n\x08metadata\x18\x03 \x03(\x0b\x32\x38.threadkeep.runtime.v1.ListSessionsRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x08metadata\x12H\n\x08statuses\x18\x04 \x03(\x0e\x32$.threadkeep.runtime.v1.SessionStatusB\x06\xb2\x9f\x19\x02\x18\x08R\x08statuses\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\tagentName\x88\x01\x01\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_agent_name\"z\n\x14ListSessionsResponse\x12:\n\x08sessions\x18\x01 \x03(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x08sessions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8b\x02\n\x14UpdateSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12=\n\x07session\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.SessionDraftR\x07session\x12;\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskR\nupdateMask\x12\x38\n\x11\x65xpected_revision\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x91\x01\n\x15UpdateSessionResponse\x12\x38\n\x07session\x18\x01 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.SessionR\x07session\x12>\n\x07receipt\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\"\x88\x02\n\x14\x44\x65leteSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12N\n\x0f\x61rtifact_policy\x18\x03 \x01(\x0e\x32%.threadkeep.runtime.v1.ArtifactPolicyR\x0e\x61rtifactPolicy\x12\x38\n\x11\x65xpected_revision\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"W\n\x15\x44\x65leteSessionResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt2\xce\x04\n\x0eSessionService\x12t\n\rCreateSession\x12+.threadkeep.runtime.v1.CreateSessionRequest\x1a,.threadkeep.runtime.v1.CreateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12i\n\nGetSession\x12(.threadkeep.runtime.v1.GetSessionRequest\x1a).threadkeep.runtime.v1.GetSessionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\x0cListSessions\x12*.threadkeep.runtime.v1.ListSessionsRequest\x1a+.threadkeep.runtime.v1.ListSessionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12t\n\rUpdateSession\x12+.threadkeep.runtime.v1.UpdateSessionRequest\x1a,.threadkeep.runtime.v1.UpdateSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12t\n\rDeleteSession\x12+.threadkeep.runtime.v1.DeleteSessionRequest\x1a,.threadkeep.runtime.v1.DeleteSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -77,32 +78,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['UpdateSession']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_SESSIONSERVICE'].methods_by_name['DeleteSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['DeleteSession']._serialized_options = b'\252\237\031\004\010\002\020\001'
-  _globals['_CREATESESSIONREQUEST']._serialized_start=213
-  _globals['_CREATESESSIONREQUEST']._serialized_end=339
-  _globals['_SESSIONDRAFT']._serialized_start=342
-  _globals['_SESSIONDRAFT']._serialized_end=721
-  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_start=632
-  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_end=691
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=724
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=869
-  _globals['_GETSESSIONREQUEST']._serialized_start=871
-  _globals['_GETSESSIONREQUEST']._serialized_end=931
-  _globals['_GETSESSIONRESPONSE']._serialized_start=933
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1011
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1014
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1383
-  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_start=632
-  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_end=691
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1385
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1507
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=1510
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=1777
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1780
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1925
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1928
-  _globals['_DELETESESSIONREQUEST']._serialized_end=2192
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=2194
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=2281
-  _globals['_SESSIONSERVICE']._serialized_start=2284
-  _globals['_SESSIONSERVICE']._serialized_end=2874
+  _globals['_CREATESESSIONREQUEST']._serialized_start=250
+  _globals['_CREATESESSIONREQUEST']._serialized_end=376
+  _globals['_SESSIONDRAFT']._serialized_start=379
+  _globals['_SESSIONDRAFT']._serialized_end=835
+  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_start=746
+  _globals['_SESSIONDRAFT_METADATAENTRY']._serialized_end=805
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=838
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=983
+  _globals['_GETSESSIONREQUEST']._serialized_start=985
+  _globals['_GETSESSIONREQUEST']._serialized_end=1045
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1047
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1125
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1128
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1497
+  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_start=746
+  _globals['_LISTSESSIONSREQUEST_METADATAENTRY']._serialized_end=805
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1499
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1621
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=1624
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1891
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1894
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=2039
+  _globals['_DELETESESSIONREQUEST']._serialized_start=2042
+  _globals['_DELETESESSIONREQUEST']._serialized_end=2306
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=2308
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=2395
+  _globals['_SESSIONSERVICE']._serialized_start=2398
+  _globals['_SESSIONSERVICE']._serialized_end=2988
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from threadkeep.runtime.v1 import commit_pb2 as _commit_pb2
+from threadkeep.runtime.v1 import message_pb2 as _message_pb2
 from threadkeep.runtime.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
@@ -80,12 +81,17 @@ class SessionDraft(_message.Message):
     AGENT_NAME_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    MESSAGE_SOURCE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The id. Absent: the server assigns one."""
     title: _builtins.str
     """A title for people. May be empty."""
     agent_name: _builtins.str
     """The agent that tasks use when they name none. May be absent."""
+    message_source: _message_pb2.MessageSource.ValueType
+    """Where its messages will come from. Not stated: what the first commit that carries messages or checkpoints says. UpdateSession
+    can't change it.
+    """
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Facts to filter by: at most 64 entries, keys and values of at most 256 characters."""
@@ -102,10 +108,11 @@ class SessionDraft(_message.Message):
         agent_name: _builtins.str | None = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         settings: _session_pb2.SessionSettings | None = ...,
+        message_source: _message_pb2.MessageSource.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_session_id", b"_session_id", "agent_name", b"agent_name", "session_id", b"session_id", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_session_id", b"_session_id", "agent_name", b"agent_name", "metadata", b"metadata", "session_id", b"session_id", "settings", b"settings", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_session_id", b"_session_id", "agent_name", b"agent_name", "message_source", b"message_source", "metadata", b"metadata", "session_id", b"session_id", "settings", b"settings", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
     _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015

@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
 from threadkeep.runtime.v1 import commit_pb2 as _commit_pb2
+from threadkeep.runtime.v1 import message_pb2 as _message_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
 from threadkeep.runtime.v1 import state_pb2 as _state_pb2
 from threadkeep.runtime.v1 import ticket_pb2 as _ticket_pb2
@@ -61,6 +62,7 @@ class CommitResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     TICKET_IDS_FIELD_NUMBER: _builtins.int
+    MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     OUTBOX_MESSAGE_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipt(self) -> _commit_pb2.CommitReceipt:
@@ -75,6 +77,10 @@ class CommitResponse(_message.Message):
         """The ids of the tickets that the commit opened, in the order of their drafts."""
 
     @_builtins.property
+    def message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The ids of the messages that the commit appended, in their order."""
+
+    @_builtins.property
     def outbox_message_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The ids of the messages that the commit sent, in the order of their drafts; for a dedupe_key that was used before, the id of
         that first message.
@@ -86,11 +92,12 @@ class CommitResponse(_message.Message):
         receipt: _commit_pb2.CommitReceipt | None = ...,
         run: _run_pb2.Run | None = ...,
         ticket_ids: _abc.Iterable[_builtins.str] | None = ...,
+        message_ids: _abc.Iterable[_builtins.str] | None = ...,
         outbox_message_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outbox_message_ids", b"outbox_message_ids", "receipt", b"receipt", "run", b"run", "ticket_ids", b"ticket_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_ids", b"message_ids", "outbox_message_ids", b"outbox_message_ids", "receipt", b"receipt", "run", b"run", "ticket_ids", b"ticket_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -112,7 +119,7 @@ class GetThreadViewRequest(_message.Message):
     commit_sequence: _builtins.int
     """The commit after which to look. Absent: the head, as of the first page."""
     page_size: _builtins.int
-    """Most records (tickets and state values together) in a page. 0: 50. At most 1000."""
+    """Most records (tickets, state values and messages together) in a page. 0: 50. At most 1000."""
     page_token: _builtins.str
     """The previous page's next_page_token. Empty: the first page."""
     @_builtins.property
@@ -166,7 +173,7 @@ Global___CheckpointRef: _TypeAlias = CheckpointRef  # noqa: Y015
 
 @_typing.final
 class GetThreadViewResponse(_message.Message):
-    """A page of the thread at one commit: first its tickets, then its state."""
+    """A page of the thread at one commit: first its tickets, then its state, then its messages."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -177,10 +184,14 @@ class GetThreadViewResponse(_message.Message):
     TICKETS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    MESSAGE_SOURCE_FIELD_NUMBER: _builtins.int
     commit_sequence: _builtins.int
     """The commit after which the thread was like this. On every page."""
     next_page_token: _builtins.str
     """The token of the next page. Empty: this is the last."""
+    message_source: _message_pb2.MessageSource.ValueType
+    """Where the session's messages come from, as of now."""
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -201,6 +212,10 @@ class GetThreadViewResponse(_message.Message):
     def state(self) -> _containers.RepeatedCompositeFieldContainer[_state_pb2.StateValue]:
         """The values of state keys, by key."""
 
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.MessageFact]:
+        """The messages, in their order, in a session whose messages are facts. The projection shows those of checkpoints."""
+
     def __init__(
         self,
         *,
@@ -211,10 +226,12 @@ class GetThreadViewResponse(_message.Message):
         tickets: _abc.Iterable[_ticket_pb2.Ticket] | None = ...,
         state: _abc.Iterable[_state_pb2.StateValue] | None = ...,
         next_page_token: _builtins.str = ...,
+        messages: _abc.Iterable[_message_pb2.MessageFact] | None = ...,
+        message_source: _message_pb2.MessageSource.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commit_time", b"commit_time", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commit_sequence", b"commit_sequence", "commit_time", b"commit_time", "next_page_token", b"next_page_token", "run", b"run", "state", b"state", "tickets", b"tickets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commit_sequence", b"commit_sequence", "commit_time", b"commit_time", "message_source", b"message_source", "messages", b"messages", "next_page_token", b"next_page_token", "run", b"run", "state", b"state", "tickets", b"tickets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -69,8 +69,9 @@ class ThreadServiceServicer:
     def Commit(self, request, context):
         """Applies one ThreadCommit. Checked in this order: the receipt (replay, REQUEST_ID_REUSED), the session
         (SESSION_NOT_FOUND), the lease (RUN_NOT_FOUND, LEASE_LOST; LEASE_REQUIRED), the version (THREAD_VERSION_CONFLICT), the
-        state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints, the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries
-        a checkpoint and no lease creates the session.
+        messages (MESSAGE_SOURCE_MIXED, ID_TAKEN, MESSAGE_NOT_FOUND), the state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints,
+        the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries a checkpoint and no lease
+        creates the session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

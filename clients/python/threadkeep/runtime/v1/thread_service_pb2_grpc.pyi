@@ -36,8 +36,9 @@ class ThreadServiceStub:
     Commit: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.CommitRequest, _thread_service_pb2.CommitResponse]
     """Applies one ThreadCommit. Checked in this order: the receipt (replay, REQUEST_ID_REUSED), the session
     (SESSION_NOT_FOUND), the lease (RUN_NOT_FOUND, LEASE_LOST; LEASE_REQUIRED), the version (THREAD_VERSION_CONFLICT), the
-    state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints, the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries
-    a checkpoint and no lease creates the session.
+    messages (MESSAGE_SOURCE_MIXED, ID_TAKEN, MESSAGE_NOT_FOUND), the state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints,
+    the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries a checkpoint and no lease
+    creates the session.
     """
     GetThreadView: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetThreadViewRequest, _thread_service_pb2.GetThreadViewResponse]
     """Shows a thread at its head, or as it was after any commit that is kept: one state, however many pages it fills.
@@ -60,8 +61,9 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     Commit: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.CommitRequest, _thread_service_pb2.CommitResponse]  # type: ignore[assignment]
     """Applies one ThreadCommit. Checked in this order: the receipt (replay, REQUEST_ID_REUSED), the session
     (SESSION_NOT_FOUND), the lease (RUN_NOT_FOUND, LEASE_LOST; LEASE_REQUIRED), the version (THREAD_VERSION_CONFLICT), the
-    state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints, the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries
-    a checkpoint and no lease creates the session.
+    messages (MESSAGE_SOURCE_MIXED, ID_TAKEN, MESSAGE_NOT_FOUND), the state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints,
+    the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries a checkpoint and no lease
+    creates the session.
     """
     GetThreadView: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetThreadViewRequest, _thread_service_pb2.GetThreadViewResponse]  # type: ignore[assignment]
     """Shows a thread at its head, or as it was after any commit that is kept: one state, however many pages it fills.
@@ -87,8 +89,9 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_thread_service_pb2.CommitResponse, _abc.Awaitable[_thread_service_pb2.CommitResponse]]:
         """Applies one ThreadCommit. Checked in this order: the receipt (replay, REQUEST_ID_REUSED), the session
         (SESSION_NOT_FOUND), the lease (RUN_NOT_FOUND, LEASE_LOST; LEASE_REQUIRED), the version (THREAD_VERSION_CONFLICT), the
-        state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints, the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries
-        a checkpoint and no lease creates the session.
+        messages (MESSAGE_SOURCE_MIXED, ID_TAKEN, MESSAGE_NOT_FOUND), the state (STATE_KEY_UNDECLARED, STATE_CONFLICT), checkpoints,
+        the outbox (DEDUPE_KEY_REUSED), the disposition. A commit on an unused session id that carries a checkpoint and no lease
+        creates the session.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,21 @@
+"""Every case, in the order in which a run takes them."""
+
+from __future__ import annotations
+
+from tests.benchmarks.cases.commits import Commit64, CommitLatency, CommitLongThread
+from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
+from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
+from tests.benchmarks.cases.work import AcquireDeep, SubmitToDone
+from tests.benchmarks.harness import Case
+
+CASES: tuple[type[Case], ...] = (
+    Commit64,
+    CommitLatency,
+    CommitLongThread,
+    SubmitToDone,
+    AcquireDeep,
+    EventsCatchUp,
+    EventsLive,
+    ConfigResolve,
+    ConfigResolveMany,
+)

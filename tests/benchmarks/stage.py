@@ -1,0 +1,103 @@
+"""What a run measures on: PostgreSQL from the wheel, the server in its own process, and this process as the load."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import grpc
+
+from tests.benchmarks.echo import STREAM, UNARY
+from tests.support.databases import Databases
+from tests.support.suite import migrate_one
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Stage:
+    """A running server on a fresh database. It is what `tests.support` calls a suite."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self.services = tuple(services)
+        self._databases: Databases | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self.url = ""
+        self.address = ""
+
+    async def open(self) -> None:
+        """Starts everything."""
+        self._databases = Databases()
+        self.url = await self._databases.empty("postgres")
+        for service in self.services:
+            await migrate_one(self.url, service)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.benchmarks.server",
+            self.url,
+            *self.services,
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        self.address = (await self._process.stdout.readline()).decode().strip()
+        if not self.address:
+            raise RuntimeError("the server did not start")
+        unlimited = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        self._channel = grpc.aio.insecure_channel(self.address, options=unlimited)
+
+    async def close(self) -> None:
+        """Stops everything."""
+        if self._channel is not None:
+            await self._channel.close()
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            await self._process.wait()
+        if self._databases is not None:
+            self._databases.close()
+
+    def channel(self, service: str = "runtime") -> grpc.aio.Channel:
+        """The channel; all services are behind it."""
+        assert self._channel is not None
+        return self._channel
+
+    async def database(self, schema: str) -> asyncpg.Connection:
+        """A bare driver connection to a service's schema."""
+        return await asyncpg.connect(self.url, server_settings={"search_path": schema})
+
+    @property
+    def echo(self) -> Any:
+        """Baseline E: `await stage.echo(request_bytes)`."""
+        return self.channel().unary_unary(UNARY)
+
+    @property
+    def echo_stream(self) -> Any:
+        """Baseline S: `async for message in stage.echo_stream(b'{"count": 10, "size": 1024}')`."""
+        return self.channel().unary_stream(STREAM)
+
+    def resident_bytes(self) -> int:
+        """Memory that the server process holds now."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(kilobytes) * 1024
+
+    def flush_seconds(self) -> float:
+        """The machine's own flush time: the median of 20 writes of 8 KiB with fsync, beside the database."""
+        assert self._databases is not None
+        path = self._databases.folder() / "flush"
+        times = []
+        with path.open("wb", buffering=0) as file:
+            for _ in range(20):
+                started = time.perf_counter()
+                file.write(bytes(8192))
+                os.fsync(file.fileno())
+                times.append(time.perf_counter() - started)
+        return sorted(times)[10]
