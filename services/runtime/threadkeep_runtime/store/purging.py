@@ -75,10 +75,7 @@ _DELETE_WORK = tuple(
     sa.delete(table).where(table.c.thread_key == _THREAD, table.c.task_id.in_(sa.bindparam("task_ids", expanding=True)))
     for table in (tickets, runs, tasks)
 )
-_MOVE_LIST_BELOW = sa.select(sa.func.max(message_places.c.commit_sequence)).where(
-    message_places.c.thread_key == _THREAD, message_places.c.commit_sequence <= sa.bindparam("commit")
-)
-_FLOORS = update_by(threads, "thread_key")
+_MOVE_FLOORS = update_by(threads, "thread_key")
 _insert_floor = insert(log_floors)
 _RAISE_LOG_FLOOR = _insert_floor.on_conflict_do_update(
     index_elements=["scope_key", "partition"],
@@ -90,6 +87,9 @@ _UNSWEPT = (
     .where(threads.c.swept_floor < threads.c.commit_floor)
     .order_by(threads.c.thread_key)
     .limit(sa.bindparam("count"))
+)
+_LIST_BELOW = sa.select(sa.func.max(message_places.c.commit_sequence)).where(
+    message_places.c.thread_key == _THREAD, message_places.c.commit_sequence <= sa.bindparam("commit")
 )
 _FLOORS = sa.select(threads.c.commit_floor, threads.c.event_floor).where(threads.c.thread_key == _THREAD)
 _SWEPT = (
