@@ -356,3 +356,30 @@ async def test_a_thread_and_its_state_keys_are_shown(shell: Shell) -> None:
     kinds = [one["kind"] for one in await shell.json("thread", "commits", "s-1")]
     assert kinds == ["update_session", "create_session"]
     assert (await shell.fails("thread", "view", "s-2"))[0] == NOT_FOUND
+
+
+@pytest.mark.rule("R21")
+async def test_the_store_from_the_command_line(shell: Shell) -> None:
+    (shell.folder / "value.json").write_text('{"text": "likes tea", "score": 10}')
+    put = await shell.json("store", "put", "users.ada", "1", "@value.json")
+    assert (put["namespace"], put["key"], put["value"]) == (["users", "ada"], "1", {"text": "likes tea", "score": 10})
+    await shell.json("store", "put", "users.bob", "1", '{"text": "likes rum", "score": 9}', "--ttl-minutes", "60")
+    assert "expire_time" in await shell.json("store", "get", "users.bob", "1")
+    assert (await shell.run("store", "get", "users.eve", "1"))[0] == NOT_FOUND
+    assert [one["namespace"] for one in await shell.json("store", "list")] == [["users", "bob"], ["users", "ada"]]
+    assert len(await shell.json("store", "list", "users", "--limit", "1", "--offset", "1")) == 1
+    (found,) = await shell.json("store", "search", "users", "--filter", '{"score": {"$gte": 10}}')
+    assert found["value"]["text"] == "likes tea"
+    # Without vectors nothing is near; what has none comes last.
+    assert len(await shell.json("store", "search", "--embedding", "[1, 0]")) == 2
+    names = await shell.json("store", "namespaces", "--prefix", "users.*", "--depth", "2")
+    assert names == [{"namespace": ["users", "ada"]}, {"namespace": ["users", "bob"]}]
+    _, table, _ = await shell.run("store", "search", "users.ada")
+    assert "users.ada" in table
+    assert "likes tea" in table
+    await shell.run("store", "delete", "users.ada", "1")
+    assert len(await shell.json("store", "list")) == 1
+    for words in (("put", "a", "k", "[]"), ("search", "--filter", "[]"), ("search", "--embedding", "{}")):
+        assert (await shell.run("store", *words))[0] == USAGE
+    code, error = await shell.fails("store", "get", "a..b", "k")
+    assert (code, error["reason"]) == (USAGE, "FIELD_INVALID")
