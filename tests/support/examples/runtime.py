@@ -103,9 +103,10 @@ async def set_retention_policy(world: World) -> retention_service_pb2.SetRetenti
     return retention_service_pb2.SetRetentionPolicyRequest(request_id=fresh_id(), policy=policy)
 
 
-@register("RetentionService.PurgeNow")
+@register("RetentionService.PurgeNow", "session_id")
 async def purge_now(world: World) -> retention_service_pb2.PurgeNowRequest:
-    return retention_service_pb2.PurgeNowRequest(request_id=fresh_id())
+    session_id = (await world.session()).session.session_id
+    return retention_service_pb2.PurgeNowRequest(request_id=fresh_id(), session_id=session_id)
 
 
 # Tasks and runs

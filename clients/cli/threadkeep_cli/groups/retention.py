@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from threadkeep_cli.exits import UsageProblem
-from threadkeep_cli.groups.common import RequestId
+from threadkeep_cli.groups.common import RequestId, SessionOption
 from threadkeep_cli.parsing import parse_pairs
 from threadkeep_cli.session import Session, command
 
@@ -52,9 +52,9 @@ def set_(
 
 
 @command(app)
-def purge(session: Session, request_id: RequestId = None) -> None:
-    """Applies the policy now."""
-    session.show.one(session.client.retention.purge(request_id=request_id))
+def purge(session: Session, only: SessionOption = None, request_id: RequestId = None) -> None:
+    """Applies the policy now, everywhere or in one session."""
+    session.show.one(session.client.retention.purge(session_id=only, request_id=request_id))
 
 
 def _rule(text: str | None, option: str) -> dict[str, Any] | None:

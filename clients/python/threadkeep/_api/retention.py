@@ -36,19 +36,19 @@ def set(
 ) -> Call[RetentionPolicy]:
     """Replaces the scope's policy: what gets no rule stays for ever. Raises RevisionConflict, InvalidArgument."""
     rules = {"tasks": tasks, "sessions": sessions, "checkpoints": checkpoints, "events": events}
-    policy = RetentionPolicy(
-        **{name: _rule(rule) for name, rule in rules.items() if rule is not None},
-        **given(receipts_max_age=to_duration(receipts_max_age)),
-    )
+    given_rules: dict[str, Any] = {name: _rule(rule) for name, rule in rules.items() if rule is not None}
+    policy = RetentionPolicy(**given_rules, **given(receipts_max_age=to_duration(receipts_max_age)))
     request = retention_service_pb2.SetRetentionPolicyRequest(
         request_id=request_id or new_request_id(), policy=policy, **given(expected_revision=expected_revision)
     )
     return Call(_SET, request, lambda response: response.policy)
 
 
-def purge(*, request_id: str | None = None) -> Call[PurgeCounts]:
-    """Applies the scope's policy now; gives how much went."""
-    request = retention_service_pb2.PurgeNowRequest(request_id=request_id or new_request_id())
+def purge(*, session_id: str | None = None, request_id: str | None = None) -> Call[PurgeCounts]:
+    """Applies the scope's policy now, everywhere or in one session; gives how much went. Raises SessionNotFound."""
+    request = retention_service_pb2.PurgeNowRequest(
+        request_id=request_id or new_request_id(), **given(session_id=session_id)
+    )
     return Call(_PURGE, request, lambda response: response.counts)
 
 

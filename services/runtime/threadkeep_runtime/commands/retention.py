@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from threadkeep_chassis.database import Connection, Database, SyncConnection
+from threadkeep_chassis.database import Connection, Database
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.domain.commands import Command, DeleteSession, PurgeThread, RemoveCheckpoints
 from threadkeep_runtime.domain.errors import LeaseRequired, NothingToRecover, SessionNotFound
 from threadkeep_runtime.domain.retention import Policy
-from threadkeep_runtime.domain.values import SYSTEM
+from threadkeep_runtime.domain.values import SYSTEM, thread_key_of
 from threadkeep_runtime.pipeline import Pipeline, Work
-from threadkeep_runtime.store import purging, retention
+from threadkeep_runtime.store import purging, reads, retention
 from threadkeep_runtime.store.apply import Applied
 from threadkeep_runtime.store.retention import DueThread, StoredPolicy
 
@@ -52,26 +52,33 @@ class Purger:
 
     async def policy(self, scope_key: str) -> StoredPolicy:
         """The scope's policy."""
-        return await self._read(lambda sync: retention.find_policy(sync, scope_key))
+        return await self._read(retention.find_policy, scope_key)
 
     async def apply(
-        self, scope_key: str, policy: Policy, before_each: Callable[[], Awaitable[None]] = _go_on
+        self,
+        scope_key: str,
+        policy: Policy,
+        before_each: Callable[[], Awaitable[None]] = _go_on,
+        session_id: str | None = None,
     ) -> Counts:
-        """Purges what is due in the scope; returns how much that was.
+        """Purges what is due in the scope, or in one session; returns how much that was.
 
-        `before_each` is awaited before each batch; what it raises ends the purge. Raises Unavailable.
+        `before_each` is awaited before each batch; what it raises ends the purge. Raises SessionNotFound, Unavailable.
         """
         counts = Counts()
-        await self._purge_sessions(scope_key, policy, counts, before_each)
-        await self._purge_threads(scope_key, policy, counts, before_each)
+        if session_id is None:
+            await self._purge_sessions(scope_key, policy, counts, before_each)
+        elif await self._read(reads.find_session, thread_key_of(scope_key, session_id)) is None:
+            raise SessionNotFound()
+        await self._purge_threads(scope_key, policy, counts, before_each, session_id)
         await self.sweep_histories(before_each)
-        if policy.receipts_seconds is not None:
+        if policy.receipts_seconds is not None and session_id is None:
             counts.receipts = await self._purge_receipts((scope_key, policy.receipts_seconds))
         return counts
 
     async def sweep_histories(self, before_each: Callable[[], Awaitable[None]] = _go_on) -> None:
         """Deletes the rows below all floors."""
-        while keys := await self._read(lambda sync: purging.unswept_histories(sync, THREADS_AT_ONCE)):
+        while keys := await self._read(purging.unswept_histories, THREADS_AT_ONCE):
             await before_each()
             for key in keys:
                 await self._sweeper.sweep_history(key)
@@ -80,7 +87,7 @@ class Purger:
         """Deletes receipts past their time, in every scope; returns how many went."""
         total = await self._purge_receipts(None)
         after = ""
-        while policies := await self._read(lambda sync, after=after: retention.policies_after(sync, after, 100)):
+        while policies := await self._read(retention.policies_after, after, 100):
             for scope_key, policy in policies:
                 if policy.receipts_seconds is not None:
                     total += await self._purge_receipts((scope_key, policy.receipts_seconds))
@@ -96,9 +103,7 @@ class Purger:
         while True:
             await before_each()
             now = await self._now()
-            found = await self._read(
-                lambda sync, now=now: retention.idle_sessions(sync, scope_key, rule, now, SESSIONS_AT_ONCE)
-            )
+            found = await self._read(retention.idle_sessions, scope_key, rule, now, SESSIONS_AT_ONCE)
             gone = 0
             for one in found:
                 command = DeleteSession(
@@ -116,16 +121,26 @@ class Purger:
                 return
 
     async def _purge_threads(
-        self, scope_key: str, policy: Policy, counts: Counts, before_each: Callable[[], Awaitable[None]]
+        self,
+        scope_key: str,
+        policy: Policy,
+        counts: Counts,
+        before_each: Callable[[], Awaitable[None]],
+        session_id: str | None,
     ) -> None:
         after: tuple[Any, ...] | None = None
         while True:
             await before_each()
             now = await self._now()
             found = await self._read(
-                lambda sync, now=now, after=after: retention.due_threads(
-                    sync, scope_key, policy, self._receipts_seconds, now, after, THREADS_AT_ONCE
-                )
+                retention.due_threads,
+                scope_key,
+                policy,
+                self._receipts_seconds,
+                now,
+                after,
+                THREADS_AT_ONCE,
+                session_id,
             )
             for thread in found:
                 await self._purge_thread(scope_key, policy, thread, counts)
@@ -187,9 +202,9 @@ class Purger:
             if count < RECEIPTS_AT_ONCE:
                 return purged
 
-    async def _read(self, work: Callable[[SyncConnection], Any]) -> Any:
+    async def _read(self, work: Callable[..., Any], *args: Any) -> Any:
         async with self._database.read() as connection:
-            return await connection.run(work)
+            return await connection.run(lambda sync: work(sync, *args))
 
     async def _now(self) -> Any:
         async with self._database.read() as connection:

@@ -11,6 +11,7 @@ import structlog
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_chassis.ids import new_id
 from threadkeep_runtime.commands.retention import Purger
+from threadkeep_runtime.domain.retention import Policy
 from threadkeep_runtime.store import retention
 
 TURN = "retention"
@@ -36,20 +37,18 @@ class Retention:
         try:
             await self._keep_turn()
             after = ""
-            while True:
-                async with self._database.read() as connection:
-                    policies = await connection.run(
-                        lambda sync, after=after: retention.policies_after(sync, after, 100)
-                    )
+            while policies := await self._policies(after):
                 for scope_key, policy in policies:
                     await self._purger.apply(scope_key, policy, self._keep_turn)
                     after = scope_key
-                if not policies:
-                    break
             await self._purger.sweep_histories(self._keep_turn)
         except TurnLost:
             return False
         return True
+
+    async def _policies(self, after: str) -> list[tuple[str, Policy]]:
+        async with self._database.read() as connection:
+            return await connection.run(lambda sync: retention.policies_after(sync, after, 100))
 
     async def _keep_turn(self) -> None:
         async def work(connection: Connection) -> bool:

@@ -59,7 +59,8 @@ class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
             call.mark_replay()
             return pb.PurgeNowResponse.FromString(answered)
         stored = await self.purger.policy(call.scope_key)
-        counts = await self.purger.apply(call.scope_key, stored.policy)
+        session_id = request.session_id if request.HasField("session_id") else None
+        counts = await self.purger.apply(call.scope_key, stored.policy, session_id=session_id)
         response = pb.PurgeNowResponse(
             counts=retention_pb2.PurgeCounts(
                 tasks=counts.tasks,
@@ -78,7 +79,8 @@ class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
 
 def _policy_of(message: retention_pb2.RetentionPolicy, receipts_seconds: float) -> Policy:
     """Raises FieldInvalid."""
-    rules = {name: _rule_of(getattr(message, name), f"policy.{name}") for name in RULES if message.HasField(name)}
+    given = {field.name for field, _ in message.ListFields()}
+    rules = {name: _rule_of(getattr(message, name), f"policy.{name}") for name in RULES if name in given}
     seconds = None
     if message.HasField("receipts_max_age"):
         seconds = _seconds_of(message.receipts_max_age)

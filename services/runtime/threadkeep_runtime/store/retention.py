@@ -117,8 +117,10 @@ def due_threads(
     now: datetime,
     after: tuple[Any, ...] | None,
     count: int,
+    session_id: str | None = None,
 ) -> list[DueThread]:
-    """Threads of the scope, newest first, in which tasks, checkpoints or history may be due."""
+    """Threads of the scope, newest first, in which something may be due; or that session's alone."""
+    named = sa.true() if session_id is None else _T.session_id == session_id
     flags = (
         _history_due(policy.events, now, now - timedelta(seconds=receipts_seconds)),
         _tasks_due(policy.tasks, now),
@@ -130,7 +132,7 @@ def due_threads(
             _T.thread_key, _T.session_id, _T.create_time, *(flag.label(f"due_{i}") for i, flag in enumerate(flags))
         )
         .where(_T.scope_key == scope_key, _T.delete_time.is_(None), after_key(order, after, descending=True))
-        .where(sa.or_(*flags))
+        .where(sa.or_(*flags), named)
         .order_by(*(column.desc() for column in order))
         .limit(count)
     )

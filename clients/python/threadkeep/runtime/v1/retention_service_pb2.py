@@ -26,7 +26,7 @@ from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.runtime.v1 import retention_pb2 as threadkeep_dot_runtime_dot_v1_dot_retention__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-threadkeep/runtime/v1/retention_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a%threadkeep/runtime/v1/retention.proto\"\x1b\n\x19GetRetentionPolicyRequest\"\\\n\x1aGetRetentionPolicyResponse\x12>\n\x06policy\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.RetentionPolicyR\x06policy\"\xd4\x01\n\x19SetRetentionPolicyRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12>\n\x06policy\x18\x02 \x01(\x0b\x32&.threadkeep.runtime.v1.RetentionPolicyR\x06policy\x12\x38\n\x11\x65xpected_revision\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"\\\n\x1aSetRetentionPolicyResponse\x12>\n\x06policy\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.RetentionPolicyR\x06policy\":\n\x0fPurgeNowRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\"N\n\x10PurgeNowResponse\x12:\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.PurgeCountsR\x06\x63ounts2\x83\x03\n\x10RetentionService\x12\x81\x01\n\x12GetRetentionPolicy\x12\x30.threadkeep.runtime.v1.GetRetentionPolicyRequest\x1a\x31.threadkeep.runtime.v1.GetRetentionPolicyResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x83\x01\n\x12SetRetentionPolicy\x12\x30.threadkeep.runtime.v1.SetRetentionPolicyRequest\x1a\x31.threadkeep.runtime.v1.SetRetentionPolicyResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x65\n\x08PurgeNow\x12&.threadkeep.runtime.v1.PurgeNowRequest\x1a\'.threadkeep.runtime.v1.PurgeNowResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-threadkeep/runtime/v1/retention_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a%threadkeep/runtime/v1/retention.proto\"\x1b\n\x19GetRetentionPolicyRequest\"\\\n\x1aGetRetentionPolicyResponse\x12>\n\x06policy\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.RetentionPolicyR\x06policy\"\xd4\x01\n\x19SetRetentionPolicyRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12>\n\x06policy\x18\x02 \x01(\x0b\x32&.threadkeep.runtime.v1.RetentionPolicyR\x06policy\x12\x38\n\x11\x65xpected_revision\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x10\x65xpectedRevision\x88\x01\x01\x42\x14\n\x12_expected_revision\"\\\n\x1aSetRetentionPolicyResponse\x12>\n\x06policy\x18\x01 \x01(\x0b\x32&.threadkeep.runtime.v1.RetentionPolicyR\x06policy\"u\n\x0fPurgeNowRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12*\n\nsession_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x42\r\n\x0b_session_id\"N\n\x10PurgeNowResponse\x12:\n\x06\x63ounts\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.PurgeCountsR\x06\x63ounts2\x83\x03\n\x10RetentionService\x12\x81\x01\n\x12GetRetentionPolicy\x12\x30.threadkeep.runtime.v1.GetRetentionPolicyRequest\x1a\x31.threadkeep.runtime.v1.GetRetentionPolicyResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x83\x01\n\x12SetRetentionPolicy\x12\x30.threadkeep.runtime.v1.SetRetentionPolicyRequest\x1a\x31.threadkeep.runtime.v1.SetRetentionPolicyResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x65\n\x08PurgeNow\x12&.threadkeep.runtime.v1.PurgeNowRequest\x1a\'.threadkeep.runtime.v1.PurgeNowResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +39,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETRETENTIONPOLICYREQUEST'].fields_by_name['expected_revision']._serialized_options = b'\262\237\031\002 \001'
   _globals['_PURGENOWREQUEST'].fields_by_name['request_id']._loaded_options = None
   _globals['_PURGENOWREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_PURGENOWREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_PURGENOWREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_RETENTIONSERVICE'].methods_by_name['GetRetentionPolicy']._loaded_options = None
   _globals['_RETENTIONSERVICE'].methods_by_name['GetRetentionPolicy']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_RETENTIONSERVICE'].methods_by_name['SetRetentionPolicy']._loaded_options = None
@@ -54,9 +56,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SETRETENTIONPOLICYRESPONSE']._serialized_start=485
   _globals['_SETRETENTIONPOLICYRESPONSE']._serialized_end=577
   _globals['_PURGENOWREQUEST']._serialized_start=579
-  _globals['_PURGENOWREQUEST']._serialized_end=637
-  _globals['_PURGENOWRESPONSE']._serialized_start=639
-  _globals['_PURGENOWRESPONSE']._serialized_end=717
-  _globals['_RETENTIONSERVICE']._serialized_start=720
-  _globals['_RETENTIONSERVICE']._serialized_end=1107
+  _globals['_PURGENOWREQUEST']._serialized_end=696
+  _globals['_PURGENOWRESPONSE']._serialized_start=698
+  _globals['_PURGENOWRESPONSE']._serialized_end=776
+  _globals['_RETENTIONSERVICE']._serialized_start=779
+  _globals['_RETENTIONSERVICE']._serialized_end=1166
 # @@protoc_insertion_point(module_scope)

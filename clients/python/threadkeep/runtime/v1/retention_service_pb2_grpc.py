@@ -76,6 +76,7 @@ class RetentionServiceServicer:
 
     def PurgeNow(self, request, context):
         """Applies the scope's policy now, and returns when it is done. A call that was cut off goes on when it is sent again.
+        SESSION_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,9 @@ class RetentionServiceStub:
     SetRetentionPolicy: _grpc.UnaryUnaryMultiCallable[_retention_service_pb2.SetRetentionPolicyRequest, _retention_service_pb2.SetRetentionPolicyResponse]
     """Replaces the scope's policy. REVISION_CONFLICT."""
     PurgeNow: _grpc.UnaryUnaryMultiCallable[_retention_service_pb2.PurgeNowRequest, _retention_service_pb2.PurgeNowResponse]
-    """Applies the scope's policy now, and returns when it is done. A call that was cut off goes on when it is sent again."""
+    """Applies the scope's policy now, and returns when it is done. A call that was cut off goes on when it is sent again.
+    SESSION_NOT_FOUND.
+    """
 
 @_typing.type_check_only
 class RetentionServiceAsyncStub(RetentionServiceStub):
@@ -56,7 +58,9 @@ class RetentionServiceAsyncStub(RetentionServiceStub):
     SetRetentionPolicy: _aio.UnaryUnaryMultiCallable[_retention_service_pb2.SetRetentionPolicyRequest, _retention_service_pb2.SetRetentionPolicyResponse]  # type: ignore[assignment]
     """Replaces the scope's policy. REVISION_CONFLICT."""
     PurgeNow: _aio.UnaryUnaryMultiCallable[_retention_service_pb2.PurgeNowRequest, _retention_service_pb2.PurgeNowResponse]  # type: ignore[assignment]
-    """Applies the scope's policy now, and returns when it is done. A call that was cut off goes on when it is sent again."""
+    """Applies the scope's policy now, and returns when it is done. A call that was cut off goes on when it is sent again.
+    SESSION_NOT_FOUND.
+    """
 
 class RetentionServiceServicer(metaclass=_abc_1.ABCMeta):
     """The authority for how long a scope keeps its past. A purge is an event of its session (`threadkeep.session.purged`,
@@ -86,6 +90,8 @@ class RetentionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retention_service_pb2.PurgeNowRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retention_service_pb2.PurgeNowResponse, _abc.Awaitable[_retention_service_pb2.PurgeNowResponse]]:
-        """Applies the scope's policy now, and returns when it is done. A call that was cut off goes on when it is sent again."""
+        """Applies the scope's policy now, and returns when it is done. A call that was cut off goes on when it is sent again.
+        SESSION_NOT_FOUND.
+        """
 
 def add_RetentionServiceServicer_to_server(servicer: RetentionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
