@@ -282,7 +282,7 @@ async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
     policy = await shell.json("retention", "set", "--tasks", "age=30d,keep=2", "--receipts", "7d")
     assert (policy["tasks"], policy["revision"]) == ({"max_age": "2592000s", "keep_latest": 2}, 1)
     assert await shell.json("retention", "get") == policy
-    assert await shell.json("retention", "purge") == {}
+    assert not any((await shell.json("retention", "purge")).values())
     assert (await shell.fails("retention", "set", "--tasks", "age=soon"))[0] == USAGE
     command = ("sessions", "create", "--title", "once", "--request-id", "r-1")
     assert await shell.json(*command) == await shell.json(*command)
