@@ -271,7 +271,20 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
     assert len(await shell.json("artifacts", "versions", first["artifact_id"])) == 2
     assert [one["version"] for one in await shell.json("artifacts", "list", "--name", "notes.txt")] == [2]
     assert (await shell.json("artifacts", "show", first["artifact_id"], "--version", "1"))["version"] == 1
-    assert (await shell.json("artifacts", "delete", first["artifact_id"]))["version_count"] == 2
+    mine = first["artifact_id"]
+    code, output, _ = await shell.run("artifacts", "cat", mine)
+    assert (code, output) == (0, "from a pipe")
+    await shell.json("artifacts", "put", "-", "--name", "notes.txt", "--id", mine, "--path", "/n", stdin=b"changed")
+    code, output, _ = await shell.run("artifacts", "diff", mine, "2")
+    assert "-from a pipe" in output
+    assert "+changed" in output
+    assert [one["version"] for one in await shell.json("artifacts", "list", "--path", "/")] == [3]
+    assert (await shell.json("artifacts", "delete", mine, "--version", "3"))["latest"]["version"] == 2
+    assert (await shell.json("artifacts", "restore", mine, "--version", "3"))["version"] == 3
+    assert (await shell.json("artifacts", "usage"))["version_count"] == 3
+    assert (await shell.json("artifacts", "delete", first["artifact_id"]))["version_count"] == 3
+    assert (await shell.json("artifacts", "restore", mine))["version"] == 3
+    await shell.json("artifacts", "delete", mine)
     assert (await shell.fails("artifacts", "get", first["artifact_id"]))[0] == NOT_FOUND
 
 
