@@ -53,7 +53,7 @@ class BucketBlobs:
                 "allow_http": endpoint is not None and endpoint.startswith("http:"),
                 "timeout": timedelta(seconds=timeout_seconds),
             },
-            retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=timeout_seconds)},
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=timeout_seconds)},
         )
 
     async def start(self) -> None:
