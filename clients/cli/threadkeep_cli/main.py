@@ -18,6 +18,7 @@ from threadkeep_cli.groups import (
     messages,
     outbox,
     projection,
+    retention,
     runs,
     sessions,
     state,
@@ -53,6 +54,7 @@ for _name, _group in (
     ("config", config),
     ("artifacts", artifacts),
     ("projection", projection),
+    ("retention", retention),
     ("worker", worker),
 ):
     app.add_typer(_group.app, name=_name)
