@@ -268,6 +268,8 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2
     built = await call.first("projection_admin.rebuild", lambda items: bool(items) and items[-1].is_done)
     assert (built[-1].session_count, built[-1].removed_count) == (2, 0)
+    assert await call("projection_admin.list_poison_events") == []
+    assert (await call("projection_admin.retry_poison_events")).session_count == 0
     with pytest.raises(errors.ScopeForbidden):
         await call("projection_admin.pause", 0.001)
     with pytest.raises(errors.ScopeForbidden):

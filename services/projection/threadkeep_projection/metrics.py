@@ -41,6 +41,9 @@ class ProjectionMetrics:
             ["reason"],
             registry=registry,
         )
+        self.poison = Counter(
+            "threadkeep_projection_poison_events", "Events that the follower had to set aside", registry=registry
+        )
         self.rebuilds = Counter(
             "threadkeep_projection_rebuilds", "Rebuilds, of one session, a scope or all", ["extent"], registry=registry
         )
@@ -50,6 +53,11 @@ class ProjectionMetrics:
             registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
         )
+
+    def note_poison(self, count: int) -> None:
+        """Counts events that were set aside."""
+        if count:
+            self.poison.inc(count)
 
     def show_lag(self, seconds: Callable[[], float], share: int = 0) -> None:
         """The lag of a share is asked for whenever it is read: it grows while nothing happens."""

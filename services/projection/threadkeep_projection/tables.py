@@ -205,3 +205,16 @@ inputs = sa.Table(
     sa.Column("run_id", Key()),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
 )
+
+# Events that could not be projected: the rows are as if they had not been.
+poison_events = sa.Table(
+    "poison_events",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("type", Key(), nullable=False),
+    # What kind of fault it was; nothing of the payload.
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+)

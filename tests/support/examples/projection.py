@@ -35,6 +35,17 @@ async def rebuild(world: World) -> admin_service_pb2.RebuildRequest:
     return admin_service_pb2.RebuildRequest(request_id=fresh_id())
 
 
+@register("ProjectionAdminService.ListPoisonEvents", "session_id")
+async def list_poison_events(world: World) -> admin_service_pb2.ListPoisonEventsRequest:
+    return admin_service_pb2.ListPoisonEventsRequest(session_id=(await world.session()).session.session_id)
+
+
+@register("ProjectionAdminService.RetryPoisonEvents", "session_id")
+async def retry_poison_events(world: World) -> admin_service_pb2.RetryPoisonEventsRequest:
+    session_id = (await world.session()).session.session_id
+    return admin_service_pb2.RetryPoisonEventsRequest(request_id=fresh_id(), session_id=session_id)
+
+
 @register("ProjectionAdminService.Pause", is_operators=True)
 async def pause(world: World) -> admin_service_pb2.PauseRequest:
     # So short that others who use the projection don't notice.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from threadkeep_cli.exits import UsageProblem
-from threadkeep_cli.groups.common import RequestId
+from threadkeep_cli.groups.common import All, Limit, RequestId, SessionOption, page_size, up_to
 from threadkeep_cli.output import Column, field
 from threadkeep_cli.session import Session, command
 
@@ -20,6 +20,14 @@ COLUMNS: tuple[Column, ...] = (
     ("APPLIED", field("apply_time")),
     ("PAUSED", field("is_paused")),
     ("OWNER", field("owner")),
+)
+
+POISON: tuple[Column, ...] = (
+    ("SESSION", field("session_id")),
+    ("SEQUENCE", field("sequence")),
+    ("TYPE", field("type")),
+    ("REASON", field("reason")),
+    ("TIME", field("create_time")),
 )
 
 
@@ -67,3 +75,21 @@ def pause(
 def resume(session: Session, request_id: RequestId = None) -> None:
     """Lets the follower go on. Needs --grant all."""
     session.show.one({"was_paused": session.client.projection_admin.resume(request_id=request_id)})
+
+
+@command(app)
+def poison(
+    session: Session,
+    of_session: SessionOption = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Build their sessions anew instead of listing them.")] = False,
+    limit: Limit = 50,
+    everything: All = False,
+) -> None:
+    """Lists events that could not be projected, or tries them again."""
+    if retry:
+        session.show.one(session.client.projection_admin.retry_poison_events(of_session))
+        return
+    found = session.client.projection_admin.list_poison_events(
+        session_id=of_session, page_size=page_size(limit, everything)
+    )
+    session.show.many(up_to(found, limit, everything), POISON, "no poison events")

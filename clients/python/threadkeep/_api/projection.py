@@ -33,6 +33,8 @@ _SUMMARY = {
 _STATUS = method(admin_service_pb2, "ProjectionAdminService", "GetStatus")
 _REBUILD_SESSION = method(admin_service_pb2, "ProjectionAdminService", "RebuildSession")
 _REBUILD = method(admin_service_pb2, "ProjectionAdminService", "Rebuild")
+_POISON = method(admin_service_pb2, "ProjectionAdminService", "ListPoisonEvents")
+_RETRY_POISON = method(admin_service_pb2, "ProjectionAdminService", "RetryPoisonEvents")
 _PAUSE = method(admin_service_pb2, "ProjectionAdminService", "Pause")
 _RESUME = method(admin_service_pb2, "ProjectionAdminService", "Resume")
 
@@ -215,3 +217,21 @@ def resume(*, request_id: str | None = None) -> Call[bool]:
     """Lets the follower go on; true if it was paused. Needs `grant="all"`. Raises ScopeForbidden."""
     request = admin_service_pb2.ResumeRequest(request_id=request_id or new_request_id())
     return Call(_RESUME, request, lambda response: response.was_paused)
+
+
+def list_poison_events(
+    *, session_id: str | None = None, page_size: int = 0
+) -> PagedCall[admin_service_pb2.PoisonEvent]:
+    """Events of the scope that could not be projected, by session and sequence."""
+    request = admin_service_pb2.ListPoisonEventsRequest(page_size=page_size, **given(session_id=session_id))
+    return PagedCall(Call(_POISON, request, whole), lambda page: page.events)
+
+
+def retry_poison_events(
+    session_id: str | None = None, *, request_id: str | None = None
+) -> Call[admin_service_pb2.RetryPoisonEventsResponse]:
+    """Builds the sessions of poison events anew: one, or up to 100 of the scope."""
+    request = admin_service_pb2.RetryPoisonEventsRequest(
+        request_id=request_id or new_request_id(), **given(session_id=session_id)
+    )
+    return Call(_RETRY_POISON, request, whole)

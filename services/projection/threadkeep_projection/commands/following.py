@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+import structlog
 from google.protobuf.message import Message
 
-from threadkeep_chassis.database import Connection, Database
+from threadkeep_chassis.database import Connection, Database, is_data_error, sqlstate
 from threadkeep_chassis.errors import ScopeForbidden, ThreadkeepError
 from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import Call
 from threadkeep_chassis.signals import Signals
 from threadkeep_projection.commands.channels import NOTHING, Channels, Fetched
-from threadkeep_projection.domain.projector import PURGES, Draft, apply, wanted_checkpoint
-from threadkeep_projection.domain.values import Channel, Event
+from threadkeep_projection.domain.batches import apply_all
+from threadkeep_projection.domain.projector import PURGES, Draft, wanted_checkpoint
+from threadkeep_projection.domain.values import Channel, Event, Poison
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, FedEvent, LogFrame
 from threadkeep_projection.reach import Reach
+from threadkeep_projection.store.poison import count_poison
 from threadkeep_projection.store.shares import (
     Share,
     ShareLease,
@@ -33,6 +36,8 @@ from threadkeep_projection.store.shares import (
     resume_shares,
 )
 from threadkeep_projection.store.threads import Loaded, ThreadKey, drop_session, load_threads, write_threads
+
+_log = structlog.get_logger("threadkeep.projection")
 
 ADVANCED = "projection"
 """The signal that the share's cursor moved."""
@@ -74,6 +79,11 @@ class Following:
         async with self._database.read() as connection:
             now = await connection.now()
             return [share.at(now) for share in await list_shares(connection)], now
+
+    async def poison_count(self) -> int:
+        """How many events could not be projected."""
+        async with self._database.read() as connection:
+            return await count_poison(connection)
 
     async def pause(
         self,
@@ -157,28 +167,62 @@ class Following:
             if is_last:
                 return cursor
 
-    async def _commit(self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, batch: Batch) -> None:
+    async def _commit(
+        self,
+        lease: ShareLease,
+        from_cursor: bytes,
+        to_cursor: bytes,
+        batch: Batch,
+        known: Mapping[int, str] | None = None,
+    ) -> None:
+        """Applies a batch. What can't be projected is set aside, with the reason; the rest goes on.
+
+        `known`: sequences of events of the batch, of one thread, that the database refused.
+        """
         threads: dict[ThreadKey, list[tuple[Event, Channel | None]]] = {}
         for fed, channel in batch:
             threads.setdefault((fed.scope.key, fed.session_id), []).append((fed.event, channel))
-
         reached = batch[-1][0].event.time if batch else self._database.clock.now()
 
-        async def work(connection: Connection) -> None:
+        async def work(connection: Connection) -> list[Poison]:
             if not await advance_share(connection, lease, from_cursor, to_cursor, len(batch), reached):
                 raise ShareLost()
+            poison: list[Poison] = []
             if threads:
                 loaded = await load_threads(
                     connection, {key: [event for event, _ in pairs] for key, pairs in threads.items()}
                 )
                 for key, pairs in threads.items():
-                    for event, channel in pairs:
-                        apply(loaded.drafts[key], event, channel)
+                    loaded.drafts[key], _ = apply_all(loaded.drafts[key], pairs, known)
+                    poison += loaded.drafts[key].poison.values()
                 await write_threads(connection, loaded)
             connection.after_commit(lambda: self._signals.notify(ADVANCED))
+            return poison
 
-        await self._database.retrying(work)
+        try:
+            poison = await self._database.retrying(work)
+        except Exception as error:
+            if known is not None or not batch or not is_data_error(error):
+                raise
+            await self._commit_each(lease, from_cursor, to_cursor, batch, error)
+            return
+        self._metrics.note_poison(len(poison))
+        for one in poison:
+            _log.error("event set aside", type=one.type, why=one.reason)
         self._note(len(batch), reached)
+
+    async def _commit_each(
+        self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, batch: Batch, error: Exception
+    ) -> None:
+        """Commits event by event what the database refused together; the one at fault is set aside."""
+        if len(batch) == 1:
+            known = {batch[0][0].event.sequence: f"{type(error).__name__} {sqlstate(error)}".strip()}
+            await self._commit(lease, from_cursor, to_cursor, batch, known)
+            return
+        for index, one in enumerate(batch):
+            upto = to_cursor if index == len(batch) - 1 else one[0].cursor
+            await self._commit(lease, from_cursor, upto, [one])
+            from_cursor = upto
 
     async def _begin_anew(self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, fed: FedEvent) -> None:
         """Builds the session anew from what the runtime has left of it; what the log still brings is in there then.
@@ -187,7 +231,7 @@ class Following:
         """
         draft = Draft(fed.session_id)
         try:
-            await self._channels.catch_up(Caller.operator(fed.scope), draft)
+            draft, _ = await self._channels.catch_up(Caller.operator(fed.scope), draft)
         except ThreadkeepError as error:
             if error.reason != "SESSION_NOT_FOUND":
                 raise

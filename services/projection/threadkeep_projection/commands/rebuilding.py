@@ -20,6 +20,7 @@ from threadkeep_projection.domain.projector import Draft
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, Runtime
 from threadkeep_projection.store import rebuilds
+from threadkeep_projection.store.poison import poisoned_sessions
 from threadkeep_projection.store.reads import get_session
 from threadkeep_projection.store.shares import lock_share, reset_share
 from threadkeep_projection.store.threads import Loaded, ThreadKey, drop_everything, drop_session, write_threads
@@ -35,6 +36,7 @@ Transact = Callable[[Swap, int, int], Awaitable[None]]
 SESSION_GONE = "SESSION_NOT_FOUND"
 
 _REMOVED_AT_ONCE = 20
+_RETRIED_AT_ONCE = 100
 
 _ROUNDS = 20
 """How often the log may grow past the rebuilt rows before CONTENTION."""
@@ -135,6 +137,47 @@ class Rebuilding:
         yield await idempotent(self._database, call, request, response_type, finish)
         self._metrics.rebuilds.labels("all" if everything else "scope").inc()
 
+    async def retry_poison(
+        self,
+        call: Call,
+        request: Message,
+        session_id: str | None,
+        response_type: type[ResponseT],
+        answer: Callable[[int, int, bool], ResponseT],
+    ) -> ResponseT:
+        """Builds sessions with poison events anew: the named one, or up to 100 of the scope.
+
+        `answer` makes the response from the numbers of sessions and of events that are projected now, and whether there
+        are more. Raises Unavailable.
+        """
+        stored = await self._replayed(call, request)
+        if stored is not None:
+            return response_type.FromString(stored)
+        async with self._database.read() as connection:
+            found = await poisoned_sessions(connection, call.scope_key, session_id, _RETRIED_AT_ONCE + 1)
+        tried, before = found[:_RETRIED_AT_ONCE], sum(events for _, events in found[:_RETRIED_AT_ONCE])
+        for one, _ in tried:
+            await self._build_alone(Caller.of(call), (call.scope_key, one))
+        left = 0
+        async with self._database.read() as connection:
+            for one, _ in tried:
+                left += sum(n for _, n in await poisoned_sessions(connection, call.scope_key, one, 1))
+
+        async def finish(connection: Connection) -> ResponseT:
+            return answer(len(tried), max(0, before - left), len(found) > len(tried))
+
+        return await idempotent(self._database, call, request, response_type, finish)
+
+    async def _build_alone(self, caller: Caller, key: ThreadKey) -> None:
+        async def transact(swap: Swap, events: int, messages: int) -> None:
+            await self._database.retrying(swap)
+
+        try:
+            await self._build(caller, key, transact)
+        except ThreadkeepError as error:
+            if error.reason != SESSION_GONE:
+                raise
+
     async def _build_those(
         self, call: Call, rebuild: str, named: Sequence[tuple[Scope | None, str]], *, everything: bool
     ) -> None:
@@ -190,9 +233,10 @@ class Rebuilding:
         """Builds a session's rows; `transact` runs the swap in a transaction. Raises SESSION_NOT_FOUND, Contention."""
         draft, count = Draft(key[1]), 0
         for _ in range(_ROUNDS):
-            count += await self._channels.catch_up(caller, draft)
+            draft, more = await self._channels.catch_up(caller, draft)
+            count += more
 
-            async def swap(connection: Connection) -> None:
+            async def swap(connection: Connection, draft: Draft = draft) -> None:
                 # Nobody applies events while this lock is held, so live and rebuilt rows can be compared.
                 await lock_share(connection)
                 live = await get_session(connection, *key)

@@ -10,6 +10,7 @@ import grpc
 from threadkeep.projection.v1 import admin_service_pb2 as pb
 from threadkeep.projection.v1 import admin_service_pb2_grpc
 from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_chassis.paging import PageBuilder
 from threadkeep_chassis.scope import current_call
 from threadkeep_projection.service.convert import timestamp
 from threadkeep_projection.service.rooms import Rooms
@@ -25,7 +26,7 @@ class ProjectionAdminService(admin_service_pb2_grpc.ProjectionAdminServiceServic
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: grpc.aio.ServicerContext) -> pb.GetStatusResponse:
         """See the contract."""
-        response = pb.GetStatusResponse()
+        response = pb.GetStatusResponse(poison_count=await self.rooms.following.poison_count())
         shares, now = await self.rooms.following.shares()
         for share in shares:
             shown = response.shares.add(
@@ -89,4 +90,40 @@ class ProjectionAdminService(admin_service_pb2_grpc.ProjectionAdminServiceServic
             request,
             pb.ResumeResponse,
             lambda was_paused: pb.ResumeResponse(was_paused=was_paused),
+        )
+
+    async def ListPoisonEvents(
+        self, request: pb.ListPoisonEventsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListPoisonEventsResponse:
+        """See the contract."""
+        call, rooms = current_call(), self.rooms
+        page = rooms.pager.page(call, request)
+        builder: PageBuilder[pb.PoisonEvent] = PageBuilder(page)
+        wanted = request.session_id if request.HasField("session_id") else None
+        for session_id, one in await rooms.reading.poison(call.scope_key, wanted, page.after, builder.wanted):
+            shown = pb.PoisonEvent(
+                session_id=session_id,
+                sequence=one.sequence,
+                type=one.type,
+                reason=one.reason,
+                create_time=timestamp(one.time),
+            )
+            if not builder.add(shown, (session_id, one.sequence)):
+                break
+        return pb.ListPoisonEventsResponse(
+            events=builder.items, next_page_token=builder.token(rooms.pager, call, request)
+        )
+
+    async def RetryPoisonEvents(
+        self, request: pb.RetryPoisonEventsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RetryPoisonEventsResponse:
+        """See the contract."""
+        return await self.rooms.rebuilding.retry_poison(
+            current_call(),
+            request,
+            request.session_id if request.HasField("session_id") else None,
+            pb.RetryPoisonEventsResponse,
+            lambda sessions, projected, has_more: pb.RetryPoisonEventsResponse(
+                session_count=sessions, projected_count=projected, has_more=has_more
+            ),
         )

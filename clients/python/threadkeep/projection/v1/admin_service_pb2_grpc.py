@@ -50,6 +50,16 @@ class ProjectionAdminServiceStub:
                 request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildResponse.FromString,
                 _registered_method=True)
+        self.ListPoisonEvents = channel.unary_unary(
+                '/threadkeep.projection.v1.ProjectionAdminService/ListPoisonEvents',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsResponse.FromString,
+                _registered_method=True)
+        self.RetryPoisonEvents = channel.unary_unary(
+                '/threadkeep.projection.v1.ProjectionAdminService/RetryPoisonEvents',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsResponse.FromString,
+                _registered_method=True)
         self.Pause = channel.unary_unary(
                 '/threadkeep.projection.v1.ProjectionAdminService/Pause',
                 request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.PauseRequest.SerializeToString,
@@ -90,6 +100,22 @@ class ProjectionAdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListPoisonEvents(self, request, context):
+        """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+        of their sessions went on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryPoisonEvents(self, request, context):
+        """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+        100 sessions in one call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Pause(self, request, context):
         """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
         Needs the grant over all scopes: SCOPE_FORBIDDEN.
@@ -122,6 +148,16 @@ def add_ProjectionAdminServiceServicer_to_server(servicer, server):
                     servicer.Rebuild,
                     request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildRequest.FromString,
                     response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildResponse.SerializeToString,
+            ),
+            'ListPoisonEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPoisonEvents,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsResponse.SerializeToString,
+            ),
+            'RetryPoisonEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryPoisonEvents,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsResponse.SerializeToString,
             ),
             'Pause': grpc.unary_unary_rpc_method_handler(
                     servicer.Pause,
@@ -216,6 +252,60 @@ class ProjectionAdminService:
             '/threadkeep.projection.v1.ProjectionAdminService/Rebuild',
             threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildRequest.SerializeToString,
             threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPoisonEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.ProjectionAdminService/ListPoisonEvents',
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryPoisonEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.ProjectionAdminService/RetryPoisonEvents',
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

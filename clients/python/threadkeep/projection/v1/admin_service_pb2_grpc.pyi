@@ -43,6 +43,14 @@ class ProjectionAdminServiceStub:
     frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
     all scopes: SCOPE_FORBIDDEN.
     """
+    ListPoisonEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListPoisonEventsRequest, _admin_service_pb2.ListPoisonEventsResponse]
+    """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+    of their sessions went on.
+    """
+    RetryPoisonEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RetryPoisonEventsRequest, _admin_service_pb2.RetryPoisonEventsResponse]
+    """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+    100 sessions in one call.
+    """
     Pause: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]
     """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
     Needs the grant over all scopes: SCOPE_FORBIDDEN.
@@ -64,6 +72,14 @@ class ProjectionAdminServiceAsyncStub(ProjectionAdminServiceStub):
     which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
     frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
     all scopes: SCOPE_FORBIDDEN.
+    """
+    ListPoisonEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListPoisonEventsRequest, _admin_service_pb2.ListPoisonEventsResponse]  # type: ignore[assignment]
+    """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+    of their sessions went on.
+    """
+    RetryPoisonEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RetryPoisonEventsRequest, _admin_service_pb2.RetryPoisonEventsResponse]  # type: ignore[assignment]
+    """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+    100 sessions in one call.
     """
     Pause: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]  # type: ignore[assignment]
     """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
@@ -101,6 +117,26 @@ class ProjectionAdminServiceServicer(metaclass=_abc_1.ABCMeta):
         which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
         frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
         all scopes: SCOPE_FORBIDDEN.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPoisonEvents(
+        self,
+        request: _admin_service_pb2.ListPoisonEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListPoisonEventsResponse, _abc.Awaitable[_admin_service_pb2.ListPoisonEventsResponse]]:
+        """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+        of their sessions went on.
+        """
+
+    @_abc_1.abstractmethod
+    def RetryPoisonEvents(
+        self,
+        request: _admin_service_pb2.RetryPoisonEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.RetryPoisonEventsResponse, _abc.Awaitable[_admin_service_pb2.RetryPoisonEventsResponse]]:
+        """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+        100 sessions in one call.
         """
 
     @_abc_1.abstractmethod
