@@ -17,9 +17,11 @@ from threadkeep_cli.groups import (
     events,
     messages,
     outbox,
+    retention,
     runs,
     sessions,
     state,
+    store,
     tasks,
     thread,
     tickets,
@@ -47,8 +49,10 @@ for _name, _group in (
     ("outbox", outbox),
     ("thread", thread),
     ("state", state),
+    ("store", store),
     ("config", config),
     ("artifacts", artifacts),
+    ("retention", retention),
     ("worker", worker),
 ):
     app.add_typer(_group.app, name=_name)

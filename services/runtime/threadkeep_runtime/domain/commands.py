@@ -11,7 +11,9 @@ from threadkeep_runtime.domain import state
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.outbox import OutboxDraft
+from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import (
+    NO_TIMEOUTS,
     NO_TRACE,
     NOBODY,
     Actor,
@@ -21,6 +23,7 @@ from threadkeep_runtime.domain.values import (
     LeaseRef,
     Payload,
     RetryPolicy,
+    Timeouts,
     Trace,
     Webhook,
 )
@@ -81,6 +84,19 @@ class DeleteSession(Command):
     artifact_policy: str | None = None
     """DELETE or KEEP; None: what the session's settings say."""
     expected_revision: int | None = None
+    idle_since: datetime | None = None
+    """Retention deletes only a session at rest that was last active then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeThread(Command):
+    """What retention takes from a thread; None: nothing of that kind."""
+
+    kind = "purge"
+    events: Rule | None = None
+    tasks: Rule | None = None
+    receipts_seconds: float = 0.0
+    """Commits younger than this stay: their receipts do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +131,7 @@ class SubmitTask(Command):
     """No run opens earlier; None or past: at once."""
     retry_of: str | None = None
     """The task whose work is submitted once more."""
+    timeouts: Timeouts = NO_TIMEOUTS
     webhook: Webhook | None = None
     """Where its end is posted to."""
 
@@ -241,7 +258,8 @@ class RemoveCheckpoints(Command):
     kind = "remove_checkpoints"
     lease: LeaseRef | None = None
     run_ids: tuple[str, ...] | None = None
-    """Checkpoints of these runs go. None: all but the latest."""
+    """Checkpoints of these runs go. None: all but the latest, or what the rule says."""
+    rule: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +306,25 @@ class EndCanceled(Command):
     kind = "end_canceled"
     run_id: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOutAttempt(Command):
+    """A lease has lasted as long as its task allows."""
+
+    kind = "time_out_attempt"
+    run_id: str
+    epoch: int
+    jitter: float = 0.0
+    """As in CommitThread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOutTask(Command):
+    """A task has taken, or waited, as long as it may."""
+
+    kind = "time_out_task"
+    task_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.deletion import delete_session
+from threadkeep_runtime.domain.purging import purge_thread
 from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run
 from threadkeep_runtime.domain.sending import deliver_message, deliver_task
 from threadkeep_runtime.domain.sessions import create_session, update_session
@@ -23,12 +24,14 @@ from threadkeep_runtime.domain.thread_commit import (
     remove_checkpoints,
 )
 from threadkeep_runtime.domain.tickets import pass_deadline, resolve_ticket
+from threadkeep_runtime.domain.timeouts import time_out_attempt, time_out_task
 from threadkeep_runtime.domain.waiting import cancel_tasks, open_due_task
 
 _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision]] = {
     commands.CreateSession: create_session,
     commands.UpdateSession: update_session,
     commands.DeleteSession: delete_session,
+    commands.PurgeThread: purge_thread,
     commands.SubmitTask: submit_task,
     commands.CancelTask: cancel_task,
     commands.CancelTasks: cancel_tasks,
@@ -43,6 +46,8 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.RecoverLease: recover_lease,
     commands.EndCanceled: end_canceled,
     commands.PassDeadline: pass_deadline,
+    commands.TimeOutAttempt: time_out_attempt,
+    commands.TimeOutTask: time_out_task,
     commands.DeliverMessage: deliver_message,
     commands.DeliverTask: deliver_task,
 }
