@@ -271,7 +271,20 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
     assert len(await shell.json("artifacts", "versions", first["artifact_id"])) == 2
     assert [one["version"] for one in await shell.json("artifacts", "list", "--name", "notes.txt")] == [2]
     assert (await shell.json("artifacts", "show", first["artifact_id"], "--version", "1"))["version"] == 1
-    assert (await shell.json("artifacts", "delete", first["artifact_id"]))["version_count"] == 2
+    mine = first["artifact_id"]
+    code, output, _ = await shell.run("artifacts", "cat", mine)
+    assert (code, output) == (0, "from a pipe")
+    await shell.json("artifacts", "put", "-", "--name", "notes.txt", "--id", mine, "--path", "/n", stdin=b"changed")
+    code, output, _ = await shell.run("artifacts", "diff", mine, "2")
+    assert "-from a pipe" in output
+    assert "+changed" in output
+    assert [one["version"] for one in await shell.json("artifacts", "list", "--path", "/")] == [3]
+    assert (await shell.json("artifacts", "delete", mine, "--version", "3"))["latest"]["version"] == 2
+    assert (await shell.json("artifacts", "restore", mine, "--version", "3"))["version"] == 3
+    assert (await shell.json("artifacts", "usage"))["version_count"] == 3
+    assert (await shell.json("artifacts", "delete", first["artifact_id"]))["version_count"] == 3
+    assert (await shell.json("artifacts", "restore", mine))["version"] == 3
+    await shell.json("artifacts", "delete", mine)
     assert (await shell.fails("artifacts", "get", first["artifact_id"]))[0] == NOT_FOUND
 
 
@@ -279,6 +292,11 @@ async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
     await shell.json("sessions", "create", "--id", "gone", "--artifacts", "keep")
     assert (await shell.json("sessions", "delete", "gone", "--artifacts", "delete"))["commit_sequence"] == 2
     assert (await shell.fails("sessions", "get", "gone"))[0] == NOT_FOUND
+    policy = await shell.json("retention", "set", "--tasks", "age=30d,keep=2", "--receipts", "7d")
+    assert (policy["tasks"], policy["revision"]) == ({"max_age": "2592000s", "keep_latest": 2}, 1)
+    assert await shell.json("retention", "get") == policy
+    assert not any((await shell.json("retention", "purge")).values())
+    assert (await shell.run("retention", "set", "--tasks", "age=soon"))[0] == USAGE
     command = ("sessions", "create", "--title", "once", "--request-id", "r-1")
     assert await shell.json(*command) == await shell.json(*command)
     code, error = await shell.fails("sessions", "create", "--title", "other", "--request-id", "r-1")

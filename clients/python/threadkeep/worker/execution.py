@@ -33,7 +33,7 @@ from threadkeep.worker.context import RunArtifacts, RunContext
 from threadkeep.worker.failures import is_passing, to_failure
 from threadkeep.worker.lease import LeaseKeeper
 from threadkeep.worker.live import LivePublisher
-from threadkeep.worker.manifest import parse_manifest
+from threadkeep.worker.manifest import Manifest, parse_manifest
 from threadkeep.worker.schemas import state_types
 
 log = logging.getLogger("threadkeep.worker")
@@ -210,7 +210,12 @@ class Execution:
         idclock.raise_above(self.acquired.checkpoint_id_floor, self.acquired.last_checkpoint_id)
         manifest = parse_manifest(self.acquired.manifest_json, self.task.manifest_digest)
         settings = self.session.settings
-        graph = self._agents.graph(manifest, settings.model if settings.HasField("model") else "")
+        model = settings.model if settings.HasField("model") else ""
+        async with self._agents.lease(manifest, model) as built, built.running(self._context()):
+            return await self._run_built(built.graph, manifest)
+
+    async def _run_built(self, graph: Pregel, manifest: Manifest) -> commit_pb2.RunAwaiting | commit_pb2.RunEnded:
+        settings = self.session.settings
         saver = RunSaver(
             self.queue,
             self._client,
@@ -276,6 +281,13 @@ class Execution:
                     self._live.custom(chunk)
         return output
 
+    def _artifacts(self) -> RunArtifacts:
+        run, lease = self.run, self.acquired.lease
+        # So that the run reads what only its lease holder, or readers of its session, may read.
+        sync = self._sync.as_reader(session_id=run.session_id, run_id=run.run_id, epoch=lease.epoch)
+        client = self._client.as_reader(session_id=run.session_id, run_id=run.run_id, epoch=lease.epoch)
+        return RunArtifacts(sync, client, run.session_id, run.task_id, run.run_id, lease)
+
     def _context(self) -> RunContext:
         run = self.run
         return RunContext(
@@ -286,7 +298,7 @@ class Execution:
             epoch=self.acquired.lease.epoch,
             agent_name=run.agent_name,
             manifest_digest=self.task.manifest_digest,
-            artifacts=RunArtifacts(self._sync, self._client, run.session_id, run.task_id, run.run_id),
+            artifacts=self._artifacts(),
         )
 
 
