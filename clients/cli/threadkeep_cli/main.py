@@ -18,6 +18,7 @@ from threadkeep_cli.groups import (
     messages,
     outbox,
     runs,
+    schedules,
     sessions,
     state,
     tasks,
@@ -40,6 +41,7 @@ app.callback()(common_options)
 for _name, _group in (
     ("sessions", sessions),
     ("tasks", tasks),
+    ("schedules", schedules),
     ("runs", runs),
     ("events", events),
     ("messages", messages),

@@ -17,6 +17,7 @@ from threadkeep._api import (
     outbox,
     projection,
     runs,
+    schedules,
     sessions,
     store,
     tasks,
@@ -111,6 +112,17 @@ class Tasks(Part):
             except WaitTimeout:
                 if left <= tasks.LONGEST_WAIT:
                     raise
+
+
+class Schedules(Part):
+    """Schedules."""
+
+    task = staticmethod(schedules.task)
+    create = _unary(schedules.create)
+    get = _unary(schedules.get)
+    list = _pages(schedules.list)
+    update = _unary(schedules.update)
+    delete = _unary(schedules.delete)
 
 
 class Runs(Part):
@@ -350,6 +362,7 @@ class Info(Part):
 PARTS: Mapping[str, type[Part]] = {
     "sessions": Sessions,
     "tasks": Tasks,
+    "schedules": Schedules,
     "runs": Runs,
     "tickets": Tickets,
     "outbox": Outbox,

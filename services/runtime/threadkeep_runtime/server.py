@@ -13,6 +13,7 @@ from threadkeep.runtime.v1 import (
     event_service_pb2_grpc,
     outbox_service_pb2_grpc,
     run_service_pb2_grpc,
+    schedule_service_pb2_grpc,
     session_service_pb2_grpc,
     store_service_pb2_grpc,
     task_service_pb2_grpc,
@@ -34,6 +35,7 @@ from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.commands.deletions import Sweeper
+from threadkeep_runtime.commands.schedules import Firing
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.replicas import join_replicas
@@ -41,6 +43,7 @@ from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
 from threadkeep_runtime.loops.relay import Relay, RelayMetrics
+from threadkeep_runtime.loops.schedules import Schedules
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
@@ -52,6 +55,7 @@ from threadkeep_runtime.service.outbox_service import OutboxServicer
 from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
+from threadkeep_runtime.service.schedule_service import ScheduleServicer, submitter
 from threadkeep_runtime.service.session_service import SessionServicer
 from threadkeep_runtime.service.state_convert import check_state
 from threadkeep_runtime.service.store_service import StoreServicer
@@ -66,7 +70,19 @@ MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
 PURGE_SECONDS = 600.0
 
-_SERVICES = ("Checkpoint", "Event", "Outbox", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
+_SERVICES = (
+    "Checkpoint",
+    "Event",
+    "Outbox",
+    "Run",
+    "Schedule",
+    "Session",
+    "Store",
+    "Task",
+    "Thread",
+    "Ticket",
+    "Worker",
+)
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
@@ -80,12 +96,14 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
     runs, sessions, tasks = RunServicer(), SessionServicer(), TaskServicer()
     store, threads, tickets = StoreServicer(), ThreadServicer(), TicketServicer()
     outbox, webhooks = OutboxServicer(), settings.outbox.rules()
+    schedules = ScheduleServicer()
 
     def register(server: grpc.aio.Server) -> None:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
         event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
         outbox_service_pb2_grpc.add_OutboxServiceServicer_to_server(outbox, server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
+        schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
         session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
         task_service_pb2_grpc.add_TaskServiceServicer_to_server(tasks, server)
@@ -158,7 +176,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
         commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
-        for servicer in (checkpoints, outbox, runs, sessions, store, tasks, threads, tickets, worker):
+        for servicer in (checkpoints, outbox, runs, schedules, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
         events.feeds, events.pager = feeds, pager
         outbox.signals = signals
@@ -166,6 +184,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
 
         recovery = Recovery(database, pipeline)
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
+        firing = Firing(database, submitter(rooms), settings.schedule_grace_seconds)
+        loops.every("schedules", settings.schedule_interval_seconds, Schedules(database, firing).run_once)
         poster = Poster(
             webhooks, seconds=settings.outbox.webhook_timeout_seconds, ca_file=settings.outbox.webhook_ca_file
         )

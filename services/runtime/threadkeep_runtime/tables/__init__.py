@@ -15,6 +15,7 @@ from threadkeep_runtime.tables.checkpoints import (
 from threadkeep_runtime.tables.log import commits, events, log_floors, log_partitions
 from threadkeep_runtime.tables.messages import message_calls, message_places, messages
 from threadkeep_runtime.tables.outbox import outbox, outbox_lines
+from threadkeep_runtime.tables.schedules import schedules
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
 from threadkeep_runtime.tables.state import state_key_counters, state_keys, state_values
@@ -46,6 +47,7 @@ __all__ = [
     "outbox_lines",
     "receipts",
     "runs",
+    "schedules",
     "scopes",
     "session_metadata",
     "staged_chunks",
