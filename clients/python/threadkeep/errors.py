@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from threadkeep._artifact_errors import (
+    ArtifactNotFound,
+    ContentNotText,
+    ContentStoreUnavailable,
+    CorruptContent,
+    LastVersion,
+    OffsetOutOfRange,
+    PathTaken,
+    QuotaExceeded,
+    UploadMismatch,
+    UploadNotFound,
+)
 from threadkeep._errors import (
     Aborted,
     AlreadyExists,
@@ -50,7 +62,6 @@ from threadkeep._refusals import (
     TaskTerminal,
     TicketAnswerInvalid,
     TicketNotOpen,
-    UploadMismatch,
 )
 
 
@@ -88,12 +99,6 @@ class EntityNotFound(NotFound):
     """No such config entity for the caller's scope."""
 
     reason = "ENTITY_NOT_FOUND"
-
-
-class ArtifactNotFound(NotFound):
-    """No such artifact, or no such version of it, in the caller's scope."""
-
-    reason = "ARTIFACT_NOT_FOUND"
 
 
 class CheckpointValueNotFound(NotFound):
@@ -178,12 +183,6 @@ class RevisionCompacted(OutOfRange):
     reason = "REVISION_COMPACTED"
 
 
-class OffsetOutOfRange(OutOfRange):
-    """The offset lies beyond the content's end."""
-
-    reason = "OFFSET_OUT_OF_RANGE"
-
-
 class CommitCompacted(OutOfRange):
     """The thread as of that commit is no longer kept."""
 
@@ -243,18 +242,6 @@ class PeerUnavailable(Unavailable):
     reason = "PEER_UNAVAILABLE"
 
 
-class ContentStoreUnavailable(Unavailable):
-    """Where artifact content lies is out of reach, or full."""
-
-    reason = "CONTENT_STORE_UNAVAILABLE"
-
-
-class CorruptContent(DataLoss):
-    """Stored or received content does not have its digest."""
-
-    reason = "CORRUPT_CONTENT"
-
-
 class ScopeRequired(Unauthenticated):
     """The call names no scope."""
 
@@ -301,6 +288,8 @@ __all__ = [
     "CheckpointValueNotFound",
     "CommitCompacted",
     "CommitUnknown",
+    "ContentNotText",
+    "ContentStoreUnavailable",
     "Contention",
     "CorruptContent",
     "CursorExpired",
@@ -318,6 +307,7 @@ __all__ = [
     "IdTaken",
     "Internal",
     "InvalidArgument",
+    "LastVersion",
     "LeaseLost",
     "LeaseRequired",
     "LimitExceeded",
@@ -328,8 +318,10 @@ __all__ = [
     "OffsetOutOfRange",
     "OutOfRange",
     "PageTokenInvalid",
+    "PathTaken",
     "PeerUnavailable",
     "PermissionDenied",
+    "QuotaExceeded",
     "RequestIdReused",
     "ResourceExhausted",
     "RevisionCompacted",
@@ -358,6 +350,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UploadMismatch",
+    "UploadNotFound",
     "Violation",
     "WaitTimeout",
 ]

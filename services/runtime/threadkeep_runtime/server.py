@@ -139,6 +139,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             new_id,
             PipelineMetrics(around.registry),
             PipelineSettings(
+                corridors=settings.pipeline_corridors,
                 max_batch_commits=settings.max_batch_commits,
                 max_batch_bytes=settings.max_batch_bytes,
                 max_pending_commits=limits["max_pending_commits"],

@@ -81,6 +81,13 @@ class RuntimeSettings(ServerSettings):
     staged_sweep_interval_seconds: float = Field(
         300.0, gt=0, description="How often staged values that no commit has used up are looked for."
     )
+    pipeline_corridors: int = Field(
+        2,
+        ge=1,
+        le=64,
+        description="Write transactions of the pipeline under way at once. Each serves the log partitions whose number "
+        "leaves its own remainder: fewer make larger batches, more overlap more waiting for the disk.",
+    )
     max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
     max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")
     feeds: FeedSettings = Field(default_factory=FeedSettings, description="Bounds of event feeds and live views.")

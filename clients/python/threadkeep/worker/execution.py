@@ -276,6 +276,13 @@ class Execution:
                     self._live.custom(chunk)
         return output
 
+    def _artifacts(self) -> RunArtifacts:
+        run, lease = self.run, self.acquired.lease
+        # So that the run reads what only its lease holder, or readers of its session, may read.
+        sync = self._sync.as_reader(session_id=run.session_id, run_id=run.run_id, epoch=lease.epoch)
+        client = self._client.as_reader(session_id=run.session_id, run_id=run.run_id, epoch=lease.epoch)
+        return RunArtifacts(sync, client, run.session_id, run.task_id, run.run_id, lease)
+
     def _context(self) -> RunContext:
         run = self.run
         return RunContext(
@@ -286,7 +293,7 @@ class Execution:
             epoch=self.acquired.lease.epoch,
             agent_name=run.agent_name,
             manifest_digest=self.task.manifest_digest,
-            artifacts=RunArtifacts(self._sync, self._client, run.session_id, run.task_id, run.run_id),
+            artifacts=self._artifacts(),
         )
 
 
