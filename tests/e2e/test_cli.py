@@ -99,23 +99,6 @@ async def test_sessions_and_tasks_from_a_script(shell: Shell) -> None:
     assert messages[0]["parts"] == [{"text": "from a pipe"}]
 
 
-async def test_schedules_from_a_script(shell: Shell) -> None:
-    (shell.folder / "agent.yaml").write_text("description: greets\nsystem_prompt: Be brief.\n")
-    await shell.json("config", "put", "agent", "greeter", "--file", "agent.yaml")
-    words = ("schedules", "create", "0 8 * * MON-FRI", "Good morning", "--agent", "greeter", "--id", "morning")
-    made = await shell.json(*words, "--zone", "Europe/Berlin", "--if-missed", "once", "--backoff", "2")
-    assert (made["missed_fire_policy"], made["time_zone"]) == ("MISSED_FIRE_POLICY_ONCE", "Europe/Berlin")
-    assert made["task"]["retry_policy"]["initial_backoff"] == "2s"
-    assert (await shell.json("schedules", "pause", "morning"))["paused"]
-    assert "next_fire_time" not in await shell.json("schedules", "get", "morning")
-    assert (await shell.json("schedules", "resume", "morning"))["next_fire_time"]
-    assert (await shell.json("schedules", "update", "morning", "--cron", "0 9 * * *"))["cron"] == "0 9 * * *"
-    assert [one["schedule_id"] for one in await shell.json("schedules", "list", "--active")] == ["morning"]
-    assert (await shell.fails("schedules", "update", "morning", "--cron", "never"))[0] == USAGE
-    assert (await shell.run("schedules", "delete", "morning"))[0] == 0
-    assert (await shell.fails("schedules", "get", "morning"))[0] == NOT_FOUND
-
-
 async def test_a_task_worked_on_by_a_worker_of_the_command_line(shell: Shell, processes: Processes) -> None:
     """With a tool that needs approval: the whole life of a task from one shell."""
     definitions = shell.folder / "definitions"
