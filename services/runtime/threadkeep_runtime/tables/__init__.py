@@ -15,6 +15,7 @@ from threadkeep_runtime.tables.checkpoints import (
 from threadkeep_runtime.tables.log import commits, events, log_floors, log_partitions
 from threadkeep_runtime.tables.messages import message_calls, message_places, messages
 from threadkeep_runtime.tables.outbox import outbox, outbox_lines
+from threadkeep_runtime.tables.retention import loop_owners, retention_policies
 from threadkeep_runtime.tables.schedules import schedules
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
@@ -37,6 +38,7 @@ __all__ = [
     "leases",
     "log_floors",
     "log_partitions",
+    "loop_owners",
     "manifests",
     "message_calls",
     "message_places",
@@ -46,6 +48,7 @@ __all__ = [
     "outbox",
     "outbox_lines",
     "receipts",
+    "retention_policies",
     "runs",
     "schedules",
     "scopes",
