@@ -164,7 +164,7 @@ def _request(task: schedule_pb2.ScheduledTask, name: str, request_id: str) -> ta
         if_session_missing=task.if_session_missing,
     )
     for field in ("retry_policy", "timeouts", "webhook"):
-        if task.HasField(field):  # type: ignore[arg-type]
+        if task.HasField(field):
             getattr(request, field).CopyFrom(getattr(task, field))
     if task.HasField("agent_name"):
         request.agent_name = task.agent_name
