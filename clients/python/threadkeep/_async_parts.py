@@ -242,6 +242,7 @@ class Artifacts(Part):
     diff = _unary(artifacts.diff)
     usage = _unary(artifacts.usage)
     resume = _unary(artifacts.resume)
+    sign_download = _unary(artifacts.sign_download)
 
     async def upload(
         self,

@@ -270,6 +270,7 @@ class Artifacts(Part):
     diff = _unary(artifacts.diff)
     usage = _unary(artifacts.usage)
     resume = _unary(artifacts.resume)
+    sign_download = _unary(artifacts.sign_download)
 
     def upload(
         self,
