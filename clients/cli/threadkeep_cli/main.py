@@ -20,6 +20,7 @@ from threadkeep_cli.groups import (
     projection,
     retention,
     runs,
+    schedules,
     sessions,
     state,
     store,
@@ -43,6 +44,7 @@ app.callback()(common_options)
 for _name, _group in (
     ("sessions", sessions),
     ("tasks", tasks),
+    ("schedules", schedules),
     ("runs", runs),
     ("events", events),
     ("messages", messages),
