@@ -97,15 +97,6 @@ async def test_sessions_and_tasks_from_a_script(shell: Shell) -> None:
     assert [one["type"].rpartition(".")[2] for one in events][:1] == ["submitted"]
     messages = await shell.json("messages", "list", "s-1", "--at-least", events[-1]["cursor"])
     assert messages[0]["parts"] == [{"text": "from a pipe"}]
-    (share,) = await shell.json("projection", "status")
-    assert int(share["applied_count"]) > 0
-    assert (await shell.json("projection", "rebuild", "s-1"))["message_count"]
-    built = await shell.json("projection", "rebuild")
-    assert (built["is_done"], built["removed_count"]) == (True, 0)
-    assert (await shell.fails("projection", "pause"))[1]["reason"] == "SCOPE_FORBIDDEN"
-    assert await shell.json("projection", "resume", "--grant", "all") == {"was_paused": False}
-    paused = await shell.json("projection", "pause", "--for", "0.001", "--grant", "all")
-    assert paused["pause_expire_time"]
 
 
 async def test_a_task_worked_on_by_a_worker_of_the_command_line(shell: Shell, processes: Processes) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import structlog
 from google.protobuf.message import Message
 
-from threadkeep_chassis.database import Connection, Database, is_data_error, sqlstate
+from threadkeep_chassis.database import Connection, Database, is_data_error
 from threadkeep_chassis.errors import ScopeForbidden, ThreadkeepError
 from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import Call
@@ -216,7 +216,7 @@ class Following:
     ) -> None:
         """Commits event by event what the database refused together; the one at fault is set aside."""
         if len(batch) == 1:
-            known = {batch[0][0].event.sequence: f"{type(error).__name__} {sqlstate(error)}".strip()}
+            known = {batch[0][0].event.sequence: type(error).__name__}
             await self._commit(lease, from_cursor, to_cursor, batch, known)
             return
         for index, one in enumerate(batch):
