@@ -21,6 +21,7 @@ from threadkeep_runtime.store.apply_work import write_work
 from threadkeep_runtime.store.deleting import write_deletions
 from threadkeep_runtime.store.messages import write_messages
 from threadkeep_runtime.store.outbox import write_outbox
+from threadkeep_runtime.store.purging import write_purges
 from threadkeep_runtime.store.rows import (
     event_columns,
     thread_row,
@@ -136,6 +137,7 @@ def apply_decisions(
     write_messages(connection, writing)
     write_values(connection, writing)
     write_deletions(connection, writing)
+    write_purges(connection, writing)
     changes = [decision.checkpoints for decision in writing if decision.checkpoints is not None]
     if changes:
         apply_changes(connection, changes)
