@@ -350,4 +350,7 @@ async def test_a_thread_and_its_state_keys_are_shown(shell: Shell) -> None:
     assert (await shell.json("thread", "view", "s-1", "--at", "1"))["commit_sequence"] == 1
     kinds = [one["kind"] for one in await shell.json("thread", "commits", "s-1")]
     assert kinds == ["update_session", "create_session"]
+    verified = await shell.json("thread", "verify", "s-1")
+    assert (verified["first_commit"], verified["last_commit"], len(verified["digest"])) == (1, 2, 64)
+    assert await shell.json("thread", "audit", "s-1") == []
     assert (await shell.fails("thread", "view", "s-2"))[0] == NOT_FOUND

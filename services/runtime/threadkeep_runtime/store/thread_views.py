@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,12 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_runtime.domain.chain import canonical_commit
 from threadkeep_runtime.domain.errors import CommitCompacted, SessionNotFound
 from threadkeep_runtime.domain.snapshots import OpenRun, open_run_of
 from threadkeep_runtime.domain.values import Actor, Thread, Ticket
 from threadkeep_runtime.store import reads
 from threadkeep_runtime.store.rows import ticket_of
 from threadkeep_runtime.store.statements import one_of, padded
+from threadkeep_runtime.store.verifying import facts_of
 from threadkeep_runtime.tables import commits, threads, tickets
 
 
@@ -31,6 +34,9 @@ class CommitRow(NamedTuple):
     first_event_sequence: int
     event_count: int
     create_time: datetime
+    digest: bytes | None
+    canonical: bytes
+    """Empty without a digest."""
 
 
 class Moment(NamedTuple):
@@ -156,4 +162,6 @@ def commit_of(row: Any) -> CommitRow:
         row["first_event_sequence"],
         row["event_count"],
         row["create_time"],
+        None if row["digest"] is None else bytes(row["digest"]),
+        b"" if row["digest"] is None else canonical_commit(facts_of(row), json.loads(row["parts"])),
     )
