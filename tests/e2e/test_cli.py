@@ -271,7 +271,20 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
     assert len(await shell.json("artifacts", "versions", first["artifact_id"])) == 2
     assert [one["version"] for one in await shell.json("artifacts", "list", "--name", "notes.txt")] == [2]
     assert (await shell.json("artifacts", "show", first["artifact_id"], "--version", "1"))["version"] == 1
-    assert (await shell.json("artifacts", "delete", first["artifact_id"]))["version_count"] == 2
+    mine = first["artifact_id"]
+    code, output, _ = await shell.run("artifacts", "cat", mine)
+    assert (code, output) == (0, "from a pipe")
+    await shell.json("artifacts", "put", "-", "--name", "notes.txt", "--id", mine, "--path", "/n", stdin=b"changed")
+    code, output, _ = await shell.run("artifacts", "diff", mine, "2")
+    assert "-from a pipe" in output
+    assert "+changed" in output
+    assert [one["version"] for one in await shell.json("artifacts", "list", "--path", "/")] == [3]
+    assert (await shell.json("artifacts", "delete", mine, "--version", "3"))["latest"]["version"] == 2
+    assert (await shell.json("artifacts", "restore", mine, "--version", "3"))["version"] == 3
+    assert (await shell.json("artifacts", "usage"))["version_count"] == 3
+    assert (await shell.json("artifacts", "delete", first["artifact_id"]))["version_count"] == 3
+    assert (await shell.json("artifacts", "restore", mine))["version"] == 3
+    await shell.json("artifacts", "delete", mine)
     assert (await shell.fails("artifacts", "get", first["artifact_id"]))[0] == NOT_FOUND
 
 
@@ -354,3 +367,30 @@ async def test_a_thread_and_its_state_keys_are_shown(shell: Shell) -> None:
     assert (verified["first_commit"], verified["last_commit"], len(verified["digest"])) == (1, 2, 64)
     assert await shell.json("thread", "audit", "s-1") == []
     assert (await shell.fails("thread", "view", "s-2"))[0] == NOT_FOUND
+
+
+@pytest.mark.rule("R21")
+async def test_the_store_from_the_command_line(shell: Shell) -> None:
+    (shell.folder / "value.json").write_text('{"text": "likes tea", "score": 10}')
+    put = await shell.json("store", "put", "users.ada", "1", "@value.json")
+    assert (put["namespace"], put["key"], put["value"]) == (["users", "ada"], "1", {"text": "likes tea", "score": 10})
+    await shell.json("store", "put", "users.bob", "1", '{"text": "likes rum", "score": 9}', "--ttl-minutes", "60")
+    assert "expire_time" in await shell.json("store", "get", "users.bob", "1")
+    assert (await shell.run("store", "get", "users.eve", "1"))[0] == NOT_FOUND
+    assert [one["namespace"] for one in await shell.json("store", "list")] == [["users", "bob"], ["users", "ada"]]
+    assert len(await shell.json("store", "list", "users", "--limit", "1", "--offset", "1")) == 1
+    (found,) = await shell.json("store", "search", "users", "--filter", '{"score": {"$gte": 10}}')
+    assert found["value"]["text"] == "likes tea"
+    # Without vectors nothing is near; what has none comes last.
+    assert len(await shell.json("store", "search", "--embedding", "[1, 0]")) == 2
+    names = await shell.json("store", "namespaces", "--prefix", "users.*", "--depth", "2")
+    assert names == [{"namespace": ["users", "ada"]}, {"namespace": ["users", "bob"]}]
+    _, table, _ = await shell.run("store", "search", "users.ada")
+    assert "users.ada" in table
+    assert "likes tea" in table
+    await shell.run("store", "delete", "users.ada", "1")
+    assert len(await shell.json("store", "list")) == 1
+    for words in (("put", "a", "k", "[]"), ("search", "--filter", "[]"), ("search", "--embedding", "{}")):
+        assert (await shell.run("store", *words))[0] == USAGE
+    code, error = await shell.fails("store", "get", "a..b", "k")
+    assert (code, error["reason"]) == (USAGE, "FIELD_INVALID")

@@ -1,7 +1,6 @@
 """Every call of the Python client once, synchronous and asyncio, against the four services."""
 
 import asyncio
-import hashlib
 import inspect
 import json
 import uuid
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.client_artifacts import use_artifacts
 from tests.support.messages import message
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
@@ -95,7 +95,7 @@ def _methods() -> set[str]:
 
 @pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R16", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
 async def test_every_call_of_the_client(call: Both, tmp_path: Path) -> None:
-    for part in (_config, _sessions, _runs, _later_tasks, _outbox, _checkpoints, _store, _artifacts):
+    for part in (_config, _sessions, _runs, _later_tasks, _outbox, _checkpoints, _store, use_artifacts):
         await part(call, tmp_path)
     assert _methods() - call.called == set()
 
@@ -350,26 +350,6 @@ async def _store(call: Both, tmp_path: Path) -> None:
     assert (await call("store.batch", [get])).results[0].items[0].value_json == b'{"n":1}'
     await call("store.delete", ["u", "1"], "k")
     assert await call("store.get", ["u", "1"], "k") is None
-
-
-async def _artifacts(call: Both, tmp_path: Path) -> None:
-    content = bytes(range(256)) * 6000
-    made = await call("artifacts.upload", content, "c.bin", labels={"k": "v"}, media_type="application/x-test")
-    assert (made.version, made.sha256) == (1, hashlib.sha256(content).hexdigest())
-    again = await call("artifacts.upload", b"second", "c.bin", artifact_id=made.artifact_id, expected_version=1)
-    assert again.version == 2
-    with pytest.raises(errors.IdTaken):
-        await call("artifacts.upload", b"x", "c.bin", artifact_id=made.artifact_id, create_only=True)
-    assert await call("artifacts.read", made.artifact_id) == b"second"
-    assert b"".join(await call("artifacts.download", made.artifact_id, 1)) == content
-    written = await call("artifacts.download_to", tmp_path / "c.bin", made.artifact_id, 1)
-    assert (written.version, (tmp_path / "c.bin").read_bytes()) == (1, content)
-    assert (await call("artifacts.get", made.artifact_id, 1)).metadata.labels == {"k": "v"}
-    assert [one.version for one in await call("artifacts.list", name="c.bin")] == [2]
-    assert [one.version for one in await call("artifacts.list_versions", made.artifact_id, page_size=1)] == [2, 1]
-    assert (await call("artifacts.delete", made.artifact_id)).version_count == 2
-    with pytest.raises(errors.ArtifactNotFound):
-        await call("artifacts.read", made.artifact_id)
 
 
 @pytest.mark.rule("X13")

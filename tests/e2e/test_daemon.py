@@ -70,7 +70,7 @@ async def test_serve_refuses_a_schema_that_is_not_there_and_says_what_to_run(
 ) -> None:
     url = await postgres.empty_database()
     for where in (("--database", url), ("--data-dir", tmp_path)):
-        code, output = await _run(processes, "serve", "artifacts", *where, "--listen", "127.0.0.1:0")
+        code, output = await _run(processes, "serve", "config", *where, "--listen", "127.0.0.1:0")
         assert code == SCHEMA
         assert "run `threadkeepd migrate`" in output
         assert "Traceback" not in output

@@ -136,6 +136,19 @@ async def test_cancelling_ends_a_run_at_work(site: Any, agent: str) -> None:
     await site.completed(again)
 
 
+@pytest.mark.rule("R24", "R3")
+async def test_a_run_that_takes_too_long_is_stopped_and_commits_nothing_more(site: Any) -> None:
+    site.folder.hold("b")
+    site.worker()
+    task = await site.submit("steps", attempt_timeout=2.0, max_attempts=1)
+    ended = await site.ended(task)
+    assert (ended.state, ended.failure.code) == (task_pb2.TASK_STATE_FAILED, "attempt_timeout")
+    assert (await site.client.runs.get(task.run_id)).cause == run_pb2.RUN_END_CAUSE_TIMED_OUT
+    site.folder.hold()
+    again = await site.submit("says_interrupt", session_id=task.session_id)
+    await site.completed(again)
+
+
 @pytest.mark.rule("R7")
 @pytest.mark.parametrize(
     ("agent", "code"),
@@ -217,7 +230,7 @@ async def _writer(site: Any, **agent: Any) -> None:
     await site.agent("writer", system_prompt="Count.", provider="script", tools=["count", "report"], **agent)
 
 
-@pytest.mark.rule("C9", "R10", "R15", "A5")
+@pytest.mark.rule("C9", "R10", "R15", "A5", "A6", "A8")
 async def test_an_agent_from_its_manifest_uses_tools_and_asks_for_approval(site: Any) -> None:
     await _writer(site)
     site.worker()
@@ -233,11 +246,26 @@ async def test_an_agent_from_its_manifest_uses_tools_and_asks_for_approval(site:
     assert (request["name"], request["args"]) == ("report", {"title": "Words", "body": "3 words"})
     await site.client.tickets.resolve(ticket.ticket_id, decision="approve")
     result = await site.completed(task)
-    (artifact,) = [one async for one in site.client.artifacts.list(run_id=task.run_id)]
-    assert result["text"] == f"The report is {artifact.artifact_id}."
-    assert artifact.metadata.session_id == task.session_id
-    assert await site.client.artifacts.read(artifact.artifact_id) == b"# Words\n\n3 words\n"
     await asyncio.wait_for(watching, 60)
+    # The report is private to the run, which has ended: operators see it.
+    operator = site.client.with_scope(site.scope, "all")
+    (note,) = [one async for one in site.client.artifacts.list(run_id=task.run_id)]
+    made = {one.metadata.path: one async for one in operator.artifacts.list(run_id=task.run_id)}
+    assert (set(made), made["/notes.md"]) == ({"/report.md", "/notes.md"}, note)
+    artifact = made["/report.md"]
+    assert result["text"] == f"The report is {artifact.artifact_id}."
+    assert await operator.artifacts.read(artifact.artifact_id) == b"# Words\n\n3 words\n"
+    for one in made.values():
+        assert (one.metadata.session_id, one.metadata.task_id) == (task.session_id, task.task_id)
+    # Each version is announced once, in the thread's log, and names the checkpoint that the tool worked on.
+    events = [one for one in live if isinstance(one, event_pb2.Event)]
+    announced = [json.loads(one.payload.data) for one in events if one.type == "artifact.saved"]
+    assert [(one["artifact_id"], one["version"], one["path"]) for one in announced] == [
+        (made[path].artifact_id, 1, path) for path in ("/report.md", "/notes.md")
+    ]
+    assert (announced[0]["sha256"], announced[0]["size"]) == (artifact.sha256, artifact.size)
+    saved = [json.loads(one.payload.data) for one in events if one.type == "threadkeep.checkpoint.saved"]
+    assert artifact.metadata.checkpoint_id in [one["checkpoint_id"] for one in saved]
     tokens = [json.loads(one.payload.data) for one in live if isinstance(one, event_pb2.LiveObservation)]
     said = "".join(one["content"] for one in tokens if isinstance(one["content"], str))
     assert "I count." in said

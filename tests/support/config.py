@@ -266,19 +266,26 @@ class Server:
         """Calls it in a scope; without values in one of its own."""
         return Caller(self.channel, values or {"tenant": fresh_id("tenant")})
 
+    @property
+    def calls(self) -> float:
+        """How many calls it got so far, those under way too."""
+        names = ("threadkeep_rpcs", "threadkeep_rpcs_open")
+        families = [family for family in self.host.registry.collect() if family.name in names]
+        return sum(sample.value for family in families for sample in family.samples if "created" not in sample.name)
+
     def metric(self, name: str) -> float:
         """The value of one of its metrics."""
         return self.host.registry.get_sample_value(name) or 0.0
 
 
 @asynccontextmanager
-async def config_server(url: str, **settings: Any) -> AsyncIterator[Server]:
+async def config_server(url: str, *, listen: str = "127.0.0.1:0", **settings: Any) -> AsyncIterator[Server]:
     """Serves config on a database that is at head (`memory:` needs none)."""
     from threadkeep_chassis.hosting import Host
     from threadkeep_config.server import build
     from threadkeep_config.settings import ConfigSettings
 
-    host = Host([build(ConfigSettings(database_url=url, **settings))])
+    host = Host([build(ConfigSettings(database_url=url, **settings))], listen=listen)
     await host.start()
     channel = grpc.aio.insecure_channel(host.address, options=[("grpc.use_local_subchannel_pool", 1)])
     try:

@@ -104,7 +104,7 @@ class MortalSuite:
         return self._runtime
 
     def _peers(self, service: str) -> tuple[str, ...]:
-        peer = {"runtime": "config", "projection": "runtime"}.get(service)
+        peer = {"runtime": "config", "artifacts": "runtime", "projection": "runtime"}.get(service)
         return () if peer is None else (f"--{peer}-address", self.addresses[peer])
 
     async def _daemon(self, *arguments: str, listen: str = "127.0.0.1:0") -> tuple[Process, str]:

@@ -19,7 +19,18 @@ from threadkeep_runtime.domain.commit import Decision, View
 from threadkeep_runtime.domain.decide import decide
 from threadkeep_runtime.domain.snapshots import open_run_of
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
-from threadkeep_runtime.domain.values import Answer, Event, Lease, LeaseRef, RetryPolicy, Run, Task, Thread, Ticket
+from threadkeep_runtime.domain.values import (
+    NO_TIMEOUTS,
+    Answer,
+    Event,
+    Lease,
+    LeaseRef,
+    RetryPolicy,
+    Run,
+    Task,
+    Thread,
+    Ticket,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = "0" * 64
@@ -302,6 +313,8 @@ class OneThread:
         assert (self.lease is not None) == (run is not None and run.state == "RUNNING")
         if self.lease is not None and run is not None:
             assert (self.lease.run_id, self.lease.epoch) == (run.run_id, run.epoch)
+            deadline = self.tasks[run.task_id].deadline
+            assert deadline is None or (self.lease.attempt_deadline or deadline) <= deadline
         waits = tuple(ticket.ticket_id for ticket in self.open_tickets)
         assert bool(waits) == (run is not None and run.state == "AWAITING")
         # R5, R7: whoever has no run waits behind an open run, or for a time that had not come when it was submitted.
@@ -315,19 +328,23 @@ class OneThread:
         assert self.thread.root_checkpoint_id == max(roots, default=None)
         for task in self.tasks.values():
             if task.run_id is None:
-                assert task.state in ("SUBMITTED", "CANCELED")
+                assert task.state in ("SUBMITTED", "CANCELED", "FAILED")
+                assert task.state != "FAILED" or task.timeouts != NO_TIMEOUTS, "only a timeout fails what never ran"
                 continue
             its_run = self.runs[task.run_id]
             assert (task.state in TERMINAL_TASK_STATES) == (its_run.state == "ENDED")
             its_runs = [one for one in self.runs.values() if one.task_id == task.task_id]
             assert [one.attempt for one in its_runs] == list(range(1, task.attempt + 1))
-            assert all(one.cause == "FAILED" for one in its_runs[:-1])
+            assert all(one.cause in ("FAILED", "TIMED_OUT") for one in its_runs[:-1])
             assert [one.parent_run_id for one in its_runs] == [None, *(one.run_id for one in its_runs[:-1])]
             assert task.crash_count == sum(one.crash_count for one in its_runs)
             # R7: crashes and failures share one budget, and whoever still works has some of it left.
             assert task.spent <= task.retry.max_attempts
             if task.state not in TERMINAL_TASK_STATES and task.cancel_request_time is None:
                 assert task.spent < task.retry.max_attempts
+            if task.state not in TERMINAL_TASK_STATES and task.timeouts.waiting_seconds is not None:
+                was_leased = any(one.epoch for one in its_runs)
+                assert (task.timeout_time == task.deadline) == was_leased
             if its_run.state == "AWAITING":
                 assert task.state in ("INPUT_REQUIRED", "AUTH_REQUIRED")
                 assert task.open_ticket_ids == waits
@@ -370,6 +387,17 @@ def cancel_all(thread: OneThread, grace: float = 30, **selection: Any) -> Any:
     """Asks for the cancellation of many."""
     chosen = commands.TaskFilter(**selection)
     return thread.do(commands.CancelTasks(**thread.base(), selection=chosen, reason="all of it", grace_seconds=grace))
+
+
+def time_out(thread: OneThread, task_id: str) -> Any:
+    """What the loop does for a task that took, or waited, too long."""
+    return thread.do(commands.TimeOutTask(**thread.base(), task_id=task_id))
+
+
+def time_out_attempt(thread: OneThread, lease: LeaseRef, jitter: float = 1.0) -> Any:
+    """What the loop does for a lease that has lasted too long."""
+    attempt = commands.TimeOutAttempt(**thread.base(), run_id=lease.run_id, epoch=lease.epoch, jitter=jitter)
+    return thread.do(attempt)
 
 
 def open_due(thread: OneThread) -> Any:

@@ -224,9 +224,17 @@ def count_words(text: str) -> dict[str, int]:
 
 
 def write_report(title: str, body: str) -> str:
-    """Writes a report as an artifact."""
+    """Writes a report as an artifact, and a note beside it as a file."""
     run = current_run()
-    version = run.artifacts.upload(f"# {title}\n\n{body}\n".encode(), "report.md", once="report", type="report")
+    text = f"# {title}\n\n{body}\n"
+    version = run.artifacts.save(
+        "report.md", text, once="report", type="report", path="/report.md", visibility="private"
+    )
+    files = run.artifacts.files()
+    read = files.read("/report.md").file_data
+    assert read is not None
+    assert read["content"] == text
+    files.write("/notes.md", body)
     with (Folder().path / "ledger").open("a") as ledger:
         ledger.write("report\n")
     return version.artifact_id

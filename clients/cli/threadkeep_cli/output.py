@@ -52,7 +52,9 @@ class Printer:
         for name, value in _lines(plain):
             self.console.print(f"[bold]{escape(name)}[/bold]  {escape(value)}")
 
-    def many(self, messages: Iterable[Message], columns: Sequence[Column], empty: str = "nothing") -> None:
+    def many(
+        self, messages: Iterable[Message | dict[str, Any]], columns: Sequence[Column], empty: str = "nothing"
+    ) -> None:
         """Shows a list: an array, or a table with these columns."""
         rows = [to_plain(message) for message in messages]
         if self.is_json:

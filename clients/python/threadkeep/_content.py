@@ -19,15 +19,16 @@ from threadkeep._errors import ThreadkeepError
 from threadkeep._rpc.aio_transport import AioTransport
 from threadkeep._rpc.context import CallContext, CallOptions, RetryPolicy
 from threadkeep._rpc.transport import Transport
-from threadkeep.artifacts.v1 import artifact_service_pb2
+from threadkeep.artifacts.v1 import transfer_pb2
 from threadkeep.artifacts.v1.artifact_pb2 import ArtifactVersion
-from threadkeep.errors import CorruptContent
+from threadkeep.errors import CorruptContent, OffsetOutOfRange, UploadNotFound
 
 CHUNK_BYTES = 512 * 1024
+LARGE_BYTES = 8 * 1024 * 1024
 
 Content = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO | Iterable[bytes]
 """What is uploaded: bytes, a path (text is a path), an open binary file, or chunks. An upload whose connection broke
-starts again, except from chunks and from files that can't seek."""
+goes on where it broke, except from chunks and from files that can't seek."""
 
 
 class _Broken(Exception):
@@ -45,6 +46,20 @@ class _Source:
     @property
     def repeatable(self) -> bool:
         return self._start is not None or isinstance(self._content, bytes | bytearray | memoryview | str | os.PathLike)
+
+    @property
+    def is_large(self) -> bool:
+        """True if it is worth asking what is kept of it before it is sent again."""
+        if isinstance(self._content, bytes | bytearray | memoryview):
+            return memoryview(self._content).nbytes > LARGE_BYTES
+        if isinstance(self._content, str | os.PathLike):
+            return Path(self._content).is_file() and os.path.getsize(self._content) > LARGE_BYTES
+        if self._start is None:
+            return False
+        file = cast(BinaryIO, self._content)
+        size = file.seek(0, os.SEEK_END) - self._start
+        file.seek(self._start)
+        return size > LARGE_BYTES
 
     def chunks(self) -> Iterator[bytes]:
         content = self._content
@@ -79,21 +94,51 @@ def _read(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _messages(
-    header: artifact_service_pb2.UploadHeader, source: _Source, failed: list[BaseException]
-) -> Iterator[artifact_service_pb2.UploadVersionRequest]:
-    yield artifact_service_pb2.UploadVersionRequest(header=header)
+    header: transfer_pb2.UploadHeader, source: _Source, failed: list[BaseException]
+) -> Iterator[transfer_pb2.UploadVersionRequest]:
+    yield transfer_pb2.UploadVersionRequest(header=header)
     digest, size = hashlib.sha256(), 0
     try:
         for chunk in source.chunks():
             digest.update(chunk)
+            # What the server has kept is read for its digest only.
+            unsent = chunk[max(0, header.offset - size) :]
             size += len(chunk)
-            yield artifact_service_pb2.UploadVersionRequest(chunk=chunk)
+            if unsent:
+                yield transfer_pb2.UploadVersionRequest(chunk=unsent)
     except Exception as error:
         # gRPC would report a cancelled call; the reader's own error says what happened.
         failed.append(error)
         raise
-    trailer = artifact_service_pb2.UploadTrailer(size=size, sha256=digest.hexdigest())
-    yield artifact_service_pb2.UploadVersionRequest(trailer=trailer)
+    trailer = transfer_pb2.UploadTrailer(size=size, sha256=digest.hexdigest())
+    yield transfer_pb2.UploadVersionRequest(trailer=trailer)
+
+
+class _Resumable:
+    """An upload that asks, before it starts again, how much is kept."""
+
+    def __init__(self, header: transfer_pb2.UploadHeader, source: _Source) -> None:
+        self.header = header
+        # A name of the caller's may be known from before; else the first try starts at the start.
+        self.asks = header.HasField("upload_id")
+        if not self.asks and source.is_large:
+            header.upload_id = header.request_id
+
+    def broke(self) -> None:
+        self.asks = self.header.HasField("upload_id")
+
+    def call(self) -> Any:
+        return artifacts.resume(self.header.upload_id)
+
+    def goes_on(self, offset: int) -> None:
+        self.header.offset = offset
+
+    def starts_again(self, error: ThreadkeepError) -> bool:
+        """True if what was kept is gone after all."""
+        if not self.header.offset or not isinstance(error, UploadNotFound | OffsetOutOfRange):
+            return False
+        self.header.offset, self.asks = 0, False
+        return True
 
 
 class _Patience:
@@ -130,7 +175,7 @@ class _Progress:
     def call(self) -> Any:
         return artifacts.download(self.artifact_id, self.number, offset=self.offset)
 
-    def take(self, frame: artifact_service_pb2.DownloadVersionResponse) -> bytes | None:
+    def take(self, frame: transfer_pb2.DownloadVersionResponse) -> bytes | None:
         if frame.WhichOneof("part") == "version":
             # "The latest" means the same version after a break.
             self.version, self.number = self.version or frame.version, frame.version.version
@@ -148,20 +193,29 @@ def upload(
     transport: Transport,
     context: CallContext,
     options: CallOptions,
-    header: artifact_service_pb2.UploadHeader,
+    header: transfer_pb2.UploadHeader,
     content: Content,
 ) -> ArtifactVersion:
     """Uploads content as a new version."""
     source, patience = _Source(content), _Patience(options)
+    resumable = _Resumable(header, source)
     while True:
         failed: list[BaseException] = []
         try:
+            if resumable.asks:
+                try:
+                    resumable.goes_on(transport.unary(resumable.call(), context, options))
+                except UploadNotFound:
+                    resumable.goes_on(0)
             response = transport.upload(artifacts.UPLOAD, _messages(header, source, failed), context)
         except ThreadkeepError as error:
             if failed:
                 raise failed[0] from error
             if not source.repeatable:
                 raise
+            if resumable.starts_again(error):
+                continue
+            resumable.broke()
             time.sleep(patience.delay_after(error))
         else:
             return response.version
@@ -171,26 +225,50 @@ async def aupload(
     transport: AioTransport,
     context: CallContext,
     options: CallOptions,
-    header: artifact_service_pb2.UploadHeader,
+    header: transfer_pb2.UploadHeader,
     content: Content | AsyncIterable[bytes],
 ) -> ArtifactVersion:
     """The same for asyncio; files are read in a thread."""
     if isinstance(content, AsyncIterable):
-        content = [chunk async for chunk in content]
+        streamed = await transport.upload(artifacts.UPLOAD, _messages_of(header, content), context)
+        return streamed.version
     source, patience = _Source(content), _Patience(options)
+    resumable = _Resumable(header, source)
     while True:
         failed: list[BaseException] = []
         messages = _messages(header, source, failed)
         try:
+            if resumable.asks:
+                try:
+                    resumable.goes_on(await transport.unary(resumable.call(), context, options))
+                except UploadNotFound:
+                    resumable.goes_on(0)
             response = await transport.upload(artifacts.UPLOAD, _in_thread(messages), context)
         except ThreadkeepError as error:
             if failed:
                 raise failed[0] from error
             if not source.repeatable:
                 raise
+            if resumable.starts_again(error):
+                continue
+            resumable.broke()
             await asyncio.sleep(patience.delay_after(error))
         else:
             return response.version
+
+
+async def _messages_of(
+    header: transfer_pb2.UploadHeader, content: AsyncIterable[bytes]
+) -> AsyncIterator[transfer_pb2.UploadVersionRequest]:
+    """An upload as its chunks come; they can't be had again, so it is tried once."""
+    yield transfer_pb2.UploadVersionRequest(header=header)
+    digest, size = hashlib.sha256(), 0
+    async for chunk in content:
+        digest.update(chunk)
+        size += len(chunk)
+        for start in range(0, len(chunk), CHUNK_BYTES):
+            yield transfer_pb2.UploadVersionRequest(chunk=chunk[start : start + CHUNK_BYTES])
+    yield transfer_pb2.UploadVersionRequest(trailer=transfer_pb2.UploadTrailer(size=size, sha256=digest.hexdigest()))
 
 
 async def _in_thread(items: Iterator[Any]) -> AsyncIterator[Any]:

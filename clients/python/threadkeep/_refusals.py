@@ -66,12 +66,6 @@ class StagedValueIncomplete(FailedPrecondition):
     reason = "STAGED_VALUE_INCOMPLETE"
 
 
-class UploadMismatch(FailedPrecondition):
-    """The upload's bytes do not have the size or digest that was announced."""
-
-    reason = "UPLOAD_MISMATCH"
-
-
 class StateKeyPinned(FailedPrecondition):
     """The state key is declared otherwise: scope and merge rule never change, the rest only with a higher version."""
 

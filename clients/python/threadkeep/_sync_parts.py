@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from threadkeep import _content
 from threadkeep._api import (
@@ -250,41 +250,30 @@ class Artifacts(Part):
     get = _unary(artifacts.get)
     list = _pages(artifacts.list)
     list_versions = _pages(artifacts.list_versions)
+    create = _unary(artifacts.create)
+    copy = _unary(artifacts.copy)
+    update = _unary(artifacts.update)
     delete = _unary(artifacts.delete)
+    delete_version = _unary(artifacts.delete_version)
+    restore = _unary(artifacts.restore)
+    diff = _unary(artifacts.diff)
+    usage = _unary(artifacts.usage)
+    resume = _unary(artifacts.resume)
 
     def upload(
         self,
         content: _content.Content,
         name: str,
         *,
-        artifact_id: str | None = None,
-        type: str = "",
-        media_type: str = "",
-        labels: Mapping[str, str] | None = None,
-        session_id: str | None = None,
-        task_id: str | None = None,
-        run_id: str | None = None,
-        checkpoint_id: str | None = None,
-        create_only: bool = False,
-        expected_version: int | None = None,
-        request_id: str | None = None,
+        upload_id: str | None = None,
+        **fields: Unpack[artifacts.VersionFields],
     ) -> ArtifactVersion:
         """Uploads content (bytes, a path, a binary file, or chunks) as a new version of an artifact, or of a new one.
-        Raises IdTaken, RevisionConflict, LimitExceeded."""
-        header = artifacts.header(
-            name,
-            artifact_id=artifact_id,
-            type=type,
-            media_type=media_type,
-            labels=labels,
-            session_id=session_id,
-            task_id=task_id,
-            run_id=run_id,
-            checkpoint_id=checkpoint_id,
-            create_only=create_only,
-            expected_version=expected_version,
-            request_id=request_id,
-        )
+
+        A broken upload goes on where it broke, if its content can be read again; with an `upload_id` of your choice
+        also in another process. Raises IdTaken, RevisionConflict, PathTaken, LimitExceeded, QuotaExceeded.
+        """
+        header = artifacts.header(name, upload_id=upload_id, **fields)
         return _content.upload(self._transport, self._context, self._options, header, content)
 
     def download(self, artifact_id: str, version: int = 0) -> Iterator[bytes]:
@@ -297,13 +286,24 @@ class Artifacts(Part):
         """A version's whole content, verified."""
         return b"".join(self.download(artifact_id, version))
 
-    def download_to(self, path: str | os.PathLike[str], artifact_id: str, version: int = 0) -> ArtifactVersion:
-        """Writes a version's content to a file, which appears when the content is complete and verified."""
+    def download_to(
+        self,
+        path: str | os.PathLike[str],
+        artifact_id: str,
+        version: int = 0,
+        *,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> ArtifactVersion:
+        """Writes a version's content to a file, which appears when the content is complete and verified.
+
+        `on_progress` is told the number of bytes that came just now.
+        """
         progress = _content.Progress(artifact_id, version)
         file, finish, discard = _content.replacing(path)
         try:
             for chunk in _content.download(self._transport, self._context, self._options, progress):
                 file.write(chunk)
+                on_progress(len(chunk))
             finish()
         except BaseException:
             discard()

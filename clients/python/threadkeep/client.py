@@ -15,7 +15,7 @@ import grpc
 from threadkeep import _async_parts, _sync_parts
 from threadkeep._rpc.aio_transport import AioTransport
 from threadkeep._rpc.channels import Targets
-from threadkeep._rpc.context import CallContext, CallOptions, Grant, RetryPolicy, Scope
+from threadkeep._rpc.context import CallContext, CallOptions, Grant, Reader, RetryPolicy, Scope
 from threadkeep._rpc.transport import Transport
 
 DEFAULT_TARGET = "127.0.0.1:7433"
@@ -58,6 +58,13 @@ class _Base:
     def with_grant(self, grant: Grant) -> Self:
         """The same client without a scope and with a grant: "all", or the scopes that it covers."""
         return self._view(CallContext(scope=None, grant=grant), self._options)
+
+    def as_reader(self, *, session_id: str | None = None, run_id: str | None = None, epoch: int | None = None) -> Self:
+        """The same client as a reader of a session, or as the holder of a run's lease (its id and epoch).
+
+        Artifacts of visibility RUN are for readers of their session, PRIVATE ones for the holder of their run's lease.
+        """
+        return self._view(replace(self._context, reader=Reader(session_id, run_id, epoch)), self._options)
 
     def with_options(self, *, timeout: float | None = None, retry: bool | RetryPolicy | None = None) -> Self:
         """The same client with another timeout in seconds (retries included), or other retries (False: none)."""

@@ -8,6 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from threadkeep._artifact_errors import (
+    ArtifactNotFound,
+    ContentNotText,
+    ContentStoreUnavailable,
+    CorruptContent,
+    LastVersion,
+    OffsetOutOfRange,
+    PathTaken,
+    QuotaExceeded,
+    UploadMismatch,
+    UploadNotFound,
+)
 from threadkeep._errors import (
     Aborted,
     AlreadyExists,
@@ -50,7 +62,6 @@ from threadkeep._refusals import (
     TaskTerminal,
     TicketAnswerInvalid,
     TicketNotOpen,
-    UploadMismatch,
 )
 
 
@@ -82,12 +93,6 @@ class EntityNotFound(NotFound):
     """No such config entity for the caller's scope."""
 
     reason = "ENTITY_NOT_FOUND"
-
-
-class ArtifactNotFound(NotFound):
-    """No such artifact, or no such version of it, in the caller's scope."""
-
-    reason = "ARTIFACT_NOT_FOUND"
 
 
 class CheckpointValueNotFound(NotFound):
@@ -170,12 +175,6 @@ class RevisionCompacted(OutOfRange):
     """History up to there was compacted; `resume_revision` is the oldest left."""
 
     reason = "REVISION_COMPACTED"
-
-
-class OffsetOutOfRange(OutOfRange):
-    """The offset lies beyond the content's end."""
-
-    reason = "OFFSET_OUT_OF_RANGE"
 
 
 class CommitCompacted(OutOfRange):
@@ -307,6 +306,8 @@ __all__ = [
     "CheckpointValueNotFound",
     "CommitCompacted",
     "CommitUnknown",
+    "ContentNotText",
+    "ContentStoreUnavailable",
     "Contention",
     "CorruptContent",
     "CursorExpired",
@@ -324,6 +325,7 @@ __all__ = [
     "IdTaken",
     "Internal",
     "InvalidArgument",
+    "LastVersion",
     "LeaseLost",
     "LeaseRequired",
     "LimitExceeded",
@@ -334,8 +336,10 @@ __all__ = [
     "OffsetOutOfRange",
     "OutOfRange",
     "PageTokenInvalid",
+    "PathTaken",
     "PeerUnavailable",
     "PermissionDenied",
+    "QuotaExceeded",
     "RequestIdReused",
     "ResourceExhausted",
     "RevisionCompacted",
@@ -363,6 +367,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "UploadMismatch",
+    "UploadNotFound",
     "Violation",
     "WaitTimeout",
 ]

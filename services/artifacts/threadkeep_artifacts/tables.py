@@ -23,13 +23,20 @@ metadata = sa.MetaData(
 meta = meta_table(metadata)
 receipts = receipts_table(metadata)
 
-# One row per scope that has artifacts: where the order of its lists comes from.
+# One row per scope that has artifacts: where the order of its lists comes from, and what it uses. Whatever changes the
+# scope's artifacts locks it first.
 scopes = sa.Table(
     "scopes",
     metadata,
     sa.Column("scope_key", Key(), primary_key=True),
     # The place in lists that was given last.
     sa.Column("last_list_number", sa.BigInteger, nullable=False),
+    # Of what is not deleted.
+    sa.Column("artifact_count", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("version_count", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("content_bytes", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    # Of every blob of the scope.
+    sa.Column("stored_bytes", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
 
 # An artifact, with what its latest version says, to filter by. A deleted one keeps its row, so that its id stays taken.
@@ -38,7 +45,9 @@ artifacts = sa.Table(
     metadata,
     sa.Column("scope_key", Key(), primary_key=True),
     sa.Column("artifact_id", Key(), primary_key=True),
+    # The greatest version that is not deleted, and the greatest that was ever given.
     sa.Column("latest_version", sa.BigInteger, nullable=False),
+    sa.Column("last_version", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     # Place in lists: grows with each new artifact of the scope. NULL once deleted, and so are the columns to filter by.
     sa.Column("list_number", sa.BigInteger),
     sa.Column("name", Key()),
@@ -46,6 +55,10 @@ artifacts = sa.Table(
     sa.Column("session_id", Key()),
     sa.Column("run_id", Key()),
     sa.Column("checkpoint_id", Key()),
+    sa.Column("task_id", Key()),
+    # A path is of one artifact of a session, or outside of sessions (owner "").
+    sa.Column("path", Key()),
+    sa.Column("path_owner", Key()),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Column("delete_time", UtcTimestamp()),
     sa.Index(None, "scope_key", "list_number"),
@@ -54,6 +67,20 @@ artifacts = sa.Table(
     sa.Index(None, "scope_key", "session_id", "list_number"),
     sa.Index(None, "scope_key", "run_id", "list_number"),
     sa.Index(None, "scope_key", "checkpoint_id", "list_number"),
+    sa.Index(None, "scope_key", "task_id", "list_number"),
+    sa.Index("artifacts_one_path", "scope_key", "path_owner", "path", unique=True),
+    sa.Index("artifacts_by_path", "scope_key", "path", "artifact_id"),
+)
+
+# What was deleted and can be restored: an artifact (version 0) or one of its versions. The sweep purges it later.
+deletions = sa.Table(
+    "deletions",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("artifact_id", Key(), primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True),
+    sa.Column("delete_time", UtcTimestamp(), nullable=False),
+    sa.Index(None, "delete_time"),
 )
 
 # The labels of each artifact's latest version, one by one, to filter by.
@@ -87,6 +114,14 @@ versions = sa.Table(
     # Which of the scope's blobs is the content.
     sa.Column("sha256", Key(), nullable=False),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Column("path", Key()),
+    sa.Column("visibility", sa.Text, nullable=False, server_default=sa.text("'PUBLIC'")),
+    sa.Column("parent_version", sa.BigInteger),
+    # [[artifact id, version], ...]
+    sa.Column("produced_from", JsonText()),
+    # Set while it alone is deleted, not the artifact.
+    sa.Column("delete_time", UtcTimestamp()),
+    sa.Index(None, "scope_key", "sha256"),
 )
 
 # Content, stored once per scope. `blob_id` names its chunks in the blob store.
@@ -117,6 +152,12 @@ staged_blobs = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     # OPEN: when the upload last showed that it lives. Else: when it came into this state.
     sa.Column("touch_time", UtcTimestamp(), nullable=False),
+    # The stream that writes it: a later one of the same upload takes it over.
+    sa.Column("holder", sa.Text, nullable=False, server_default=sa.text("''")),
+    # The caller's name for it, while another stream may go on.
+    sa.Column("scope_key", Key()),
+    sa.Column("upload_id", Key()),
+    sa.Index("staged_blobs_one_upload", "scope_key", "upload_id", unique=True),
     sa.CheckConstraint("state IN ('OPEN', 'ABANDONED', 'DROPPED')", name="state_known"),
     sa.Index(None, "state", "touch_time"),
 )
@@ -128,4 +169,23 @@ blob_chunks = sa.Table(
     sa.Column("blob_id", Key(), primary_key=True),
     sa.Column("chunk_index", sa.BigInteger, primary_key=True),
     sa.Column("content", Bytes(), nullable=False),
+)
+
+# How far the runtime's log was followed, and which replica follows it.
+followers = sa.Table(
+    "followers",
+    metadata,
+    sa.Column("name", Key(), primary_key=True),
+    sa.Column("cursor", Bytes(), nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("lease_expire_time", UtcTimestamp()),
+)
+
+# Sessions that were deleted with their artifacts: late writers make no new ones.
+deleted_sessions = sa.Table(
+    "deleted_sessions",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    sa.Column("delete_time", UtcTimestamp(), nullable=False),
 )

@@ -14,6 +14,7 @@ from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import Call, Scope
 from threadkeep_chassis.signals import Signals
+from threadkeep_config import wire
 from threadkeep_config.documents import Documents
 from threadkeep_config.domain import defaults, diff, resolution, writes
 from threadkeep_config.domain.errors import EntityNotFound, RevisionCompacted
@@ -23,7 +24,7 @@ from threadkeep_config.domain.writes import SetAction
 from threadkeep_config.manifests import Manifest, Manifests
 from threadkeep_config.store import entities, revisions
 from threadkeep_config.store.cache import Entry
-from threadkeep_config.store.counting import definition_of
+from threadkeep_config.store.counting import definition_of, shown_definition
 from threadkeep_config.store.resolver import Resolver, read_candidates
 from threadkeep_config.store.scopes import Views
 from threadkeep_config.store.tail import TOPIC
@@ -56,8 +57,8 @@ class SetOutcome:
         """Which fields change."""
         if self.change is None:
             return []
-        new = definition_of(replace(self.before, content=self.change.content)) if not self.change.deleted else {}
-        return diff.diff(definition_of(self.before) if self.before.exists else {}, new)
+        new = shown_definition(replace(self.before, content=self.change.content)) if not self.change.deleted else {}
+        return diff.diff(shown_definition(self.before) if self.before.exists else {}, new)
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,9 @@ class Commands:
         if then is None or not then.exists:
             raise EntityNotFound("The entity did not exist at to_revision.")
         writes.check_writable(current, expected_revision)
+        if then.content.definition:
+            # It was written under the rules of its time.
+            wire.check_definition(key.type, definition_of(then))
         await self._check_content(connection, key, scope, then.content)
         return await self._put(connection, current, replace(then.content, source=API), expected_revision)
 
@@ -243,7 +247,7 @@ class Commands:
             new = await self._as_of(connection, key, to_revision, "to_revision")
         if old is None or new is None:
             raise EntityNotFound()
-        return diff.diff(definition_of(old), definition_of(new))
+        return diff.diff(shown_definition(old), shown_definition(new))
 
     async def _as_of(self, connection: Connection, key: Key, revision: int, field: str) -> Entity | None:
         """The entity as it stood at a revision, None if it was not there. Raises FieldInvalid, RevisionCompacted."""

@@ -15,7 +15,7 @@ from threadkeep_config.domain.manifest import Node, Part, Reference
 from threadkeep_config.domain.values import EntityType
 from threadkeep_config.domain.views import View
 from threadkeep_config.store.cache import ANY_NAME, Entry
-from threadkeep_config.store.counting import counting, definition_of
+from threadkeep_config.store.counting import counting, shown_definition
 from threadkeep_config.store.entities import names_with_priority
 from threadkeep_config.store.resolver import Resolver, read_candidates
 from threadkeep_config.store.scopes import Views
@@ -152,7 +152,7 @@ class _Reading:
             if entity is not None:
                 self._bytes += len(entity.content.definition)
                 self._limits.check("max_manifest_bytes", self._bytes)
-                self.parts[reference] = (entity, definition_of(entity))
+                self.parts[reference] = (entity, shown_definition(entity))
 
     def _part(self, reference: Reference) -> Part | None:
         part = self.parts.get(reference)

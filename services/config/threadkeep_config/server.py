@@ -16,6 +16,7 @@ from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_config.commands import Commands
+from threadkeep_config.compaction import Compaction
 from threadkeep_config.domain.resolution import Precedence
 from threadkeep_config.service.servicer import ConfigServicer
 from threadkeep_config.settings import ConfigSettings
@@ -78,6 +79,8 @@ def build(settings: ConfigSettings) -> Service:
         loops.add("config resolver", resolver.run)
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("config receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
+        compaction = Compaction(database, retention_seconds=settings.history_retention_seconds)
+        loops.every("config compaction", settings.compaction_interval_seconds, compaction.run_once)
         await loops.start()
 
     async def stop() -> None:

@@ -24,8 +24,10 @@ counter = sa.Table(
     sa.Column("id", sa.SmallInteger, primary_key=True, autoincrement=False),
     # The revision that was given last.
     sa.Column("revision", sa.BigInteger, nullable=False),
-    # History up to and with this revision is gone.
+    # Of history up to and with this revision only each entity's last content is left.
     sa.Column("compacted_revision", sa.BigInteger, nullable=False),
+    # Up to and with this one, what was compacted is removed.
+    sa.Column("purged_revision", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 # Every scope that an entity was ever written in. Locked by those who apply a set: one set per scope at a time.

@@ -17,6 +17,7 @@ from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
 from threadkeep_chassis.scope import Scope, check_scope_values
 from threadkeep_config import schemas
 from threadkeep_config.domain import checks, definitions
+from threadkeep_config.domain.redaction import redacted
 from threadkeep_config.domain.values import API, Content, Entity, EntityType, Key, Source
 
 
@@ -70,6 +71,11 @@ def content_from(type: EntityType, definition: entity_pb2.Definition, source: So
     return Content(source, text, sha256_hex(text.encode()))
 
 
+def check_definition(type: EntityType, document: dict[str, Any]) -> None:
+    """Raises FieldInvalid if a stored definition breaks a rule of today."""
+    definitions.checked(type, document, JSON_RULES, "definition.")
+
+
 def updated(
     type: EntityType, current: dict[str, Any], definition: entity_pb2.Definition, mask: field_mask_pb2.FieldMask
 ) -> entity_pb2.Definition:
@@ -98,7 +104,7 @@ def entity_to(entity: Entity) -> entity_pb2.Entity:
     """Renders an entity."""
     text = entity.content.definition
     # What is stored was parsed strictly once, and this is much faster.
-    return _render(entity, definition_to(json.loads(text)) if text else None)
+    return _render(entity, definition_to(redacted(text, json.loads(text))) if text else None)
 
 
 def entity_summary(entity: Entity) -> entity_pb2.Entity:

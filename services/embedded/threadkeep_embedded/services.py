@@ -19,7 +19,7 @@ SERVICES = ("config", "runtime", "artifacts", "projection")
 PEERS: Mapping[str, tuple[str, ...]] = {
     "config": (),
     "runtime": ("config",),
-    "artifacts": (),
+    "artifacts": ("runtime",),
     "projection": ("runtime",),
 }
 """Whom each service calls."""

@@ -9,6 +9,7 @@ import grpc
 
 from threadkeep.runtime.v1 import (
     checkpoint_service_pb2_grpc,
+    event_pb2,
     event_service_pb2_grpc,
     outbox_service_pb2_grpc,
     run_service_pb2_grpc,
@@ -31,10 +32,11 @@ from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
-from threadkeep_runtime.commands import Commands
+from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
+from threadkeep_runtime.feeds.replicas import join_replicas
 from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
@@ -119,6 +121,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             new_id,
             PipelineMetrics(around.registry),
             PipelineSettings(
+                corridors=settings.pipeline_corridors,
                 max_batch_commits=settings.max_batch_commits,
                 max_batch_bytes=settings.max_batch_bytes,
                 max_pending_commits=limits["max_pending_commits"],
@@ -140,10 +143,21 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             metrics=FeedMetrics(around.registry),
         )
         closing.append(feeds.close)
+        bus = join_replicas(
+            feeds,
+            database,
+            event_pb2.LiveObservation.FromString,
+            direct_url=settings.database_direct_url,
+            registry=around.registry,
+        )
+        if bus is not None:
+            await bus.start()
+            closing.append(bus.close)
 
         pager = Pager(secret, max_size=limits["max_page_size"])
+        places = QueuePlaces(database, limits["max_queued_tasks"], settings.queue_limits)
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, check_state, sweeper)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         for servicer in (checkpoints, outbox, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms

@@ -25,6 +25,7 @@ LIMITS = (
     Limit("max_staged_bytes", 1024 * 1024 * 1024, "Per scope. Commit what is staged, or wait until it has expired."),
     Limit("max_pending_commits", 4096, "Slow down, or add replicas."),
     Limit("max_enqueued_tasks", 1000, "Per session. Wait for its tasks, or cancel some."),
+    Limit("max_queued_tasks", 250_000, "Per scope and queue. Let workers catch up, or cancel tasks."),
     Limit("max_state_keys", 1000, "Per scope. Put what belongs together into one key."),
     Limit("max_state_value_bytes", 1024 * 1024, "Store the content as an artifact and name it in the value."),
     Limit("max_state_schema_bytes", 64 * 1024, "Describe less of the value."),
@@ -39,6 +40,11 @@ class RuntimeSettings(ServerSettings):
 
     lease_ttl_seconds: float = Field(
         30.0, ge=1, le=3600, description="Lease without a heartbeat, if none is asked for."
+    )
+    queue_limits: dict[str, int] = Field(
+        default_factory=dict,
+        description="How many of a scope's tasks may wait for their first worker, by queue. The others: the limit "
+        "max_queued_tasks.",
     )
     cancel_grace_seconds: float = Field(
         30.0,
@@ -69,6 +75,13 @@ class RuntimeSettings(ServerSettings):
     )
     staged_sweep_interval_seconds: float = Field(
         300.0, gt=0, description="How often staged values that no commit has used up are looked for."
+    )
+    pipeline_corridors: int = Field(
+        2,
+        ge=1,
+        le=64,
+        description="Write transactions of the pipeline under way at once. Each serves the log partitions whose number "
+        "leaves its own remainder: fewer make larger batches, more overlap more waiting for the disk.",
     )
     max_batch_commits: int = Field(64, ge=1, le=1024, description="Commits in one transaction of the pipeline.")
     max_batch_bytes: int = Field(1024 * 1024, ge=1, description="Bytes in one such transaction; more goes alone.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.benchmarks.cases.artifacts import ArtifactDownload, ArtifactList, ArtifactUpload
 from tests.benchmarks.cases.commits import Commit64, CommitLatency, CommitLongThread
 from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
 from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
@@ -18,4 +19,7 @@ CASES: tuple[type[Case], ...] = (
     EventsLive,
     ConfigResolve,
     ConfigResolveMany,
+    ArtifactUpload,
+    ArtifactDownload,
+    ArtifactList,
 )

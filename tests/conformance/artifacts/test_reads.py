@@ -8,7 +8,7 @@ import pytest
 from tests.support.artifacts import MIB, Stub, download, download_frames, frames, header, upload
 from tests.support.calls import Metadata, refused, scope
 from tests.support.descriptors import fresh_id
-from threadkeep.artifacts.v1 import artifact_pb2
+from threadkeep.artifacts.v1 import artifact_pb2, transfer_pb2
 from threadkeep.artifacts.v1 import artifact_service_pb2 as pb
 
 CONTENT = bytes(range(256)) * (10 * 1024) + b"tail"  # two and a half chunks
@@ -20,7 +20,7 @@ async def _list(stub: Stub, metadata: Metadata, **filters: object) -> list[artif
 
 
 async def _first_error(stub: Stub, metadata: Metadata, **request: object):  # type: ignore[no-untyped-def]
-    call = stub.DownloadVersion(pb.DownloadVersionRequest(**request), metadata=metadata)  # type: ignore[arg-type]
+    call = stub.DownloadVersion(transfer_pb2.DownloadVersionRequest(**request), metadata=metadata)  # type: ignore[arg-type]
     return await refused(call.read())
 
 

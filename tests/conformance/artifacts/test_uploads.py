@@ -10,6 +10,7 @@ import pytest
 from tests.support.artifacts import MIB, SECONDS, Stub, download, frames, header, send, trailer, upload
 from tests.support.calls import REPLAY_KEY, Metadata, refused, scope
 from tests.support.descriptors import fresh_id
+from threadkeep.artifacts.v1 import artifact_pb2, transfer_pb2
 from threadkeep.artifacts.v1 import artifact_service_pb2 as pb
 
 CONTENT = bytes(range(256)) * 5000 + b"\x00 the end"
@@ -38,6 +39,7 @@ async def test_an_upload_makes_a_version_that_says_what_was_written(stub: Stub, 
     version = await upload(stub, acme, CONTENT, head)
     assert (version.version, version.size) == (1, len(CONTENT))
     assert version.sha256 == hashlib.sha256(CONTENT).hexdigest()
+    head.metadata.visibility = artifact_pb2.VISIBILITY_PUBLIC
     assert version.metadata == head.metadata
     assert version.create_time == version.artifact_create_time
     read = await stub.GetArtifact(pb.GetArtifactRequest(artifact_id=version.artifact_id), metadata=acme)
@@ -48,8 +50,8 @@ async def test_an_upload_makes_a_version_that_says_what_was_written(stub: Stub, 
 @pytest.mark.rule("A3")
 @pytest.mark.parametrize("size", [0, 1, MIB - 1, MIB, MIB + 1, 3 * MIB])
 async def test_content_of_any_size_comes_back_as_it_was(stub: Stub, acme: Metadata, size: int) -> None:
-    content = hashlib.shake_256(str(size).encode()).digest(size)
-    version = await upload(stub, acme, content)
+    content = b"\x00" * min(size, 1) + hashlib.shake_256(str(size).encode()).digest(max(0, size - 1))
+    version = await upload(stub, acme, content, name="no ending")
     assert version.metadata.media_type == "application/octet-stream"
     assert await download(stub, acme, version.artifact_id) == content
 
@@ -163,7 +165,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing_visible(stub: Stub, acme
     head.artifact_id = mine
     sent = asyncio.Event()
 
-    async def breaks_off() -> AsyncIterator[pb.UploadVersionRequest]:
+    async def breaks_off() -> AsyncIterator[transfer_pb2.UploadVersionRequest]:
         for frame in frames(CONTENT * 3, head)[:-1]:
             yield frame
         sent.set()
@@ -185,16 +187,19 @@ async def test_an_upload_that_breaks_off_leaves_nothing_visible(stub: Stub, acme
         ([], "header"),
         (frames(b"x")[1:], "header"),
         (frames(b"x")[2:], "header"),
-        ([pb.UploadVersionRequest()], "header"),
+        ([transfer_pb2.UploadVersionRequest()], "header"),
         ([*frames(b"x"), frames(b"x")[1]], "chunk"),
         ([*frames(b"x"), frames(b"x")[2]], "trailer"),
         ([*frames(b"x"), frames(b"x")[0]], "header"),
-        ([*frames(b"x"), pb.UploadVersionRequest()], "part"),
+        ([*frames(b"x"), transfer_pb2.UploadVersionRequest()], "part"),
         (frames(b"x")[:-1], "trailer"),
-        ([frames(b"x")[0], pb.UploadVersionRequest()], "part"),
+        ([frames(b"x")[0], transfer_pb2.UploadVersionRequest()], "part"),
         ([frames(b"x")[0], frames(b"x")[0]], "header"),
-        ([frames(b"x")[0], pb.UploadVersionRequest(trailer=pb.UploadTrailer(size=1))], "trailer.sha256"),
-        (frames(b"", end=pb.UploadTrailer(size=-1, sha256="0" * 64)), "trailer.size"),
+        (
+            [frames(b"x")[0], transfer_pb2.UploadVersionRequest(trailer=transfer_pb2.UploadTrailer(size=1))],
+            "trailer.sha256",
+        ),
+        (frames(b"", end=transfer_pb2.UploadTrailer(size=-1, sha256="0" * 64)), "trailer.size"),
         (frames(b"x", header(media_type="nonsense")), "header.metadata.media_type"),
         (frames(b"x", header(labels={"a\nb": "c"})), "header.metadata.labels"),
         (frames(b"x", header(type="a\tb")), "header.metadata.type"),
@@ -202,7 +207,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing_visible(stub: Stub, acme
     ],
 )
 async def test_an_upload_in_the_wrong_form_is_refused_by_field(
-    stub: Stub, acme: Metadata, requests: list[pb.UploadVersionRequest], field: str
+    stub: Stub, acme: Metadata, requests: list[transfer_pb2.UploadVersionRequest], field: str
 ) -> None:
     error = await refused(stub.UploadVersion(iter(requests), metadata=acme, timeout=SECONDS))
     assert (error.code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID")

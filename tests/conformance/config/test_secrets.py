@@ -3,9 +3,14 @@
 import json
 
 import pytest
+import sqlalchemy as sa
+from google.protobuf import field_mask_pb2
 
 from tests.support.calls import refused
-from tests.support.config import PROVIDER, Caller, provider
+from tests.support.config import AGENT, PROVIDER, Caller, agent, config_database, config_server, provider
+from tests.support.databases import Databases
+from threadkeep_chassis.database import Database
+from threadkeep_config.tables import entities, revisions
 
 SECRET = "sk-proj-0123456789abcdefghijklmnop"
 
@@ -89,3 +94,44 @@ async def test_a_manifest_names_the_reference(acme: Caller) -> None:
     await acme.apply({"agents/clerk.yaml": "provider: main"})
     manifest = json.loads((await acme.manifest("clerk")).manifest_json)
     assert manifest["provider"]["definition"]["provider"]["api_key_reference"] == "file:/run/secrets/key"
+
+
+@pytest.mark.rule("C8", "X11")
+@pytest.mark.suite(backends=["sqlite", "postgres"])
+async def test_a_secret_that_an_older_release_stored_is_shown_by_no_read(databases: Databases, backend: str) -> None:
+    """Somebody wrote it past the checks; reads, manifests, differences, exports and watches mark it."""
+    url = await config_database(databases, backend)
+    async with config_server(url) as server:
+        acme = server.caller()
+        options = '{"note":"hello"}'
+        first = (await acme.put(PROVIDER, "p", provider(options_json=options))).entity.revision
+        await acme.put(AGENT, "a", agent(provider="p"))
+    database = await Database.open(url, "config")
+    async with database.write() as connection:
+        for table in (entities, revisions):
+            text = '{"provider":{"options_json":"{\\"api_key\\":\\"hunter2\\"}","type":"scripted"}}'
+            rows = sa.update(table).where(table.c.name == "p").values(definition=text, definition_bytes=len(text))
+            await connection.execute(rows)
+    await database.close()
+    async with config_server(url) as server:
+        acme = server.caller(**acme.values)
+        last = await acme.put(
+            PROVIDER, "p", provider(), update_mask=field_mask_pb2.FieldMask(paths=["model", "options_json"])
+        )
+        assert last.changed
+        watch = acme.watch(after=first - 1)
+        shown: list[object] = [
+            await acme.history(PROVIDER, "p"),
+            await acme.diff(PROVIDER, "p", first),
+            await watch.changes(3),
+        ]
+        watch.cancel()
+        await acme.roll_back(AGENT, "a", first + 1)
+        assert "[redacted]" in str(shown[0])
+        assert "[redacted]" in str(shown[1])
+        assert "[redacted]" in str(shown[2])
+        assert "hunter2" not in str(shown)
+        refusal = await refused(acme.roll_back(PROVIDER, "p", first))
+        assert refusal.reason == "FIELD_INVALID"
+        assert "hunter2" not in str(refusal)
+    await databases.drop(url)

@@ -8,8 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.support.artifacts import header, trailer
-from threadkeep.artifacts.v1 import artifact_pb2
-from threadkeep.artifacts.v1 import artifact_service_pb2 as pb
+from threadkeep.artifacts.v1 import artifact_pb2, transfer_pb2
 from threadkeep_artifacts.blobs.database import DatabaseBlobs
 from threadkeep_artifacts.blobs.port import BlobStore
 from threadkeep_artifacts.blobs.routed import RoutedBlobs
@@ -17,9 +16,11 @@ from threadkeep_artifacts.commands.artifacts import Artifacts
 from threadkeep_artifacts.commands.downloads import Downloads
 from threadkeep_artifacts.commands.sweeping import Sweep
 from threadkeep_artifacts.commands.uploads import Uploads
+from threadkeep_artifacts.commands.writing import Writing
 from threadkeep_artifacts.domain.values import ContentClaim
+from threadkeep_artifacts.domain.visibility import OPERATOR
 from threadkeep_artifacts.server import LIMITS, MIGRATIONS
-from threadkeep_artifacts.service.convert import claim_from_proto, intent_from_proto, version_to_proto
+from threadkeep_artifacts.service.convert import claim_from_proto, identity_of, intent_from_proto, version_to_proto
 from threadkeep_artifacts.tables import blob_chunks, blobs, staged_blobs, versions
 from threadkeep_chassis.clock import ManualClock
 from threadkeep_chassis.database import Database
@@ -40,12 +41,13 @@ class House:
     database: Database
     clock: ManualClock
     store: RoutedBlobs
+    writing: Writing
     uploads: Uploads
     downloads: Downloads
     artifacts: Artifacts
     sweep: Sweep
     eager_sweep: Sweep
-    """A sweep that keeps unreferenced content for no time at all."""
+    """A sweep that keeps neither what was deleted nor unreferenced content for any time at all."""
 
     async def upload(
         self, content: bytes, parts: Callable[[bytes], Parts] | None = None, scope: str = "acme", **more: object
@@ -54,24 +56,28 @@ class House:
         head = header(**more)  # type: ignore[arg-type]
         response = await self.uploads.receive(
             _call(scope),
+            OPERATOR,
             intent_from_proto(head),
-            head.SerializeToString(deterministic=True),
+            identity_of(head),
             (parts or whole)(content),
-            pb.UploadVersionResponse,
-            lambda version: pb.UploadVersionResponse(version=version_to_proto(version)),
+            transfer_pb2.UploadVersionResponse,
+            lambda version: transfer_pb2.UploadVersionResponse(version=version_to_proto(version)),
         )
-        assert isinstance(response, pb.UploadVersionResponse)
+        assert isinstance(response, transfer_pb2.UploadVersionResponse)
         return response.version
 
     async def download(self, artifact_id: str, scope: str = "acme", offset: int = 0, length: int = 0) -> bytes:
         """Downloads the latest version."""
         key = Scope({"tenant": scope}).key
-        version, plan = await self.downloads.open(key, artifact_id, 0, offset, length)
+        version, plan = await self.downloads.open(key, OPERATOR, artifact_id, 0, offset, length)
         return b"".join([chunk async for chunk in self.downloads.read(key, version, plan)])
 
     async def delete(self, artifact_id: str, scope: str = "acme") -> int:
         """Deletes the artifact."""
-        return await self.database.retrying(self.artifacts.delete(Scope({"tenant": scope}).key, artifact_id, None))
+        key = Scope({"tenant": scope}).key
+        return await self.database.retrying(
+            lambda connection: self.artifacts.delete(connection, key, OPERATOR, artifact_id, None)
+        )
 
     async def count(self, table: sa.Table) -> int:
         """How many rows a table has."""
@@ -97,7 +103,7 @@ class House:
     async def sweep_all(self) -> None:
         """Sweeps without any grace until there is nothing left to do."""
         swept = None
-        while swept is None or swept.condemned_blobs or swept.removed_chunks:
+        while swept is None or swept.purged_deletions or swept.condemned_blobs or swept.removed_chunks:
             swept = await self.eager_sweep.once()
 
 
@@ -117,6 +123,16 @@ def _call(scope: str) -> Call:
     return Call("/threadkeep.artifacts.v1.ArtifactService/UploadVersion", named_scope=Scope({"tenant": scope}))
 
 
+def _sweep(database: Database, store: RoutedBlobs, grace: float, window: float) -> Sweep:
+    return Sweep(
+        database,
+        store,
+        upload_ttl_seconds=UPLOAD_TTL,
+        garbage_grace_seconds=grace,
+        restore_window_seconds=window,
+    )
+
+
 @asynccontextmanager
 async def make_house(
     database_url: str,
@@ -132,15 +148,18 @@ async def make_house(
         await prepare(database, MIGRATIONS)
         store = RoutedBlobs(chosen, stores(database))
         await store.start()
+        limits = Limits(*LIMITS)
+        writing = Writing(limits)
         yield House(
             database,
             clock,
             store,
-            Uploads(database, store, Limits(*LIMITS), clock, upload_ttl_seconds=UPLOAD_TTL),
+            writing,
+            Uploads(database, store, writing, limits, clock, upload_ttl_seconds=UPLOAD_TTL),
             Downloads(database, store),
-            Artifacts(database),
-            Sweep(database, store, upload_ttl_seconds=UPLOAD_TTL, garbage_grace_seconds=GRACE),
-            Sweep(database, store, upload_ttl_seconds=UPLOAD_TTL, garbage_grace_seconds=-1.0),
+            Artifacts(database, writing),
+            _sweep(database, store, GRACE, 0.0),
+            _sweep(database, store, -1.0, -1.0),
         )
     finally:
         await database.close()

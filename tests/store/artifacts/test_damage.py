@@ -11,7 +11,8 @@ from tests.store.artifacts.conftest import House, Parts
 from tests.support.artifacts import MIB
 from tests.support.waiting import eventually
 from threadkeep_artifacts.domain.values import ArtifactFilter, ContentClaim
-from threadkeep_artifacts.store import artifacts as rows
+from threadkeep_artifacts.domain.visibility import OPERATOR, Reader
+from threadkeep_artifacts.store import listing as rows
 from threadkeep_artifacts.tables import artifacts, blob_chunks, blobs
 from threadkeep_chassis.errors import CorruptContent
 
@@ -57,6 +58,24 @@ async def test_a_wrong_digest_of_the_whole_is_found_when_the_whole_is_read(house
         await house.download(version.artifact_id)
 
 
+@pytest.mark.rule("A3")
+async def test_what_was_proven_once_is_proven_for_exactly_these_digests(house: House) -> None:
+    version = await house.upload(CONTENT)
+    for _ in range(2):
+        assert await house.download(version.artifact_id) == CONTENT
+    changed = bytearray(CONTENT[:MIB])
+    changed[0] ^= 1
+    await _damage(house, sa.update(blob_chunks).where(blob_chunks.c.chunk_index == 0).values(content=bytes(changed)))
+    with pytest.raises(CorruptContent):
+        await house.download(version.artifact_id)
+    # Also when the digests of the chunks were changed with them.
+    chunks = [bytes(changed), CONTENT[MIB : 2 * MIB], CONTENT[2 * MIB :]]
+    digests = b"".join(hashlib.sha256(chunk).digest() for chunk in chunks)
+    await _damage(house, sa.update(blobs).values(chunk_digests=digests))
+    with pytest.raises(CorruptContent):
+        await house.download(version.artifact_id)
+
+
 @pytest.mark.rule("A3", "X9")
 @pytest.mark.suite(backends=["sqlite", "postgres"])
 async def test_memory_stays_flat_however_large_the_content_is(house: House) -> None:
@@ -74,7 +93,7 @@ async def test_memory_stays_flat_however_large_the_content_is(house: House) -> N
         version = await house.upload(b"", large)
         read = 0
         key = await _scope_key(house, version.artifact_id)
-        found, plan = await house.downloads.open(key, version.artifact_id, 0, 0, 0)
+        found, plan = await house.downloads.open(key, OPERATOR, version.artifact_id, 0, 0, 0)
         async for chunk in house.downloads.read(key, found, plan):
             read += len(chunk)
         _, peak = tracemalloc.get_traced_memory()
@@ -110,7 +129,7 @@ async def test_no_transaction_is_open_while_the_client_sends_or_reads(house: Hou
 
     version = await house.upload(CONTENT[: 2 * MIB], watched)
     key = await _scope_key(house, version.artifact_id)
-    found, plan = await house.downloads.open(key, version.artifact_id, 0, 0, 0)
+    found, plan = await house.downloads.open(key, OPERATOR, version.artifact_id, 0, 0, 0)
     async for _ in house.downloads.read(key, found, plan):
         # What is read ahead ends by itself, whatever the client does.
         await eventually(all_closed)
@@ -130,7 +149,7 @@ async def test_lists_read_no_content_and_start_at_an_index_of_their_own(house: H
         "artifact_labels_by_scope_key_key_value_list_number": ArtifactFilter(labels={"a": "b"}),
     }
     for index, filters in wanted.items():
-        statement = rows.latest_statement("k", filters, before=10, limit=50)
+        statement = rows.latest_statement("k", Reader(), filters, before=10, limit=50)
         text = str(statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
         async with house.database.read() as connection:
             plan = [row.detail for row in await connection.execute(sa.text(f"EXPLAIN QUERY PLAN {text}"))]

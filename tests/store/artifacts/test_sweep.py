@@ -12,6 +12,7 @@ from tests.store.artifacts.conftest import GRACE, UPLOAD_TTL, House, Parts, clai
 from tests.support.artifacts import MIB
 from tests.support.waiting import eventually
 from threadkeep_artifacts.domain.errors import ArtifactNotFound, UploadAbandoned
+from threadkeep_artifacts.domain.visibility import OPERATOR
 from threadkeep_artifacts.store import contents
 from threadkeep_artifacts.tables import blobs, staged_blobs, versions
 from threadkeep_chassis.errors import FieldInvalid
@@ -27,6 +28,16 @@ async def test_equal_content_is_stored_once_per_scope(house: House) -> None:
     await house.sweep.once()
     assert await house.left_over() == (2, 0, 8)
     assert [await house.download(one) for one in ids] == [content] * 3
+
+
+@pytest.mark.rule("A1", "A3")
+async def test_ten_parallel_uploads_of_equal_bytes_are_ten_versions_and_one_blob(house: House) -> None:
+    content = b"equal" * MIB
+    mine = (await house.upload(b"first")).artifact_id
+    made = await asyncio.gather(*(house.upload(content, artifact_id=mine) for _ in range(10)))
+    assert sorted(one.version for one in made) == list(range(2, 12))
+    await house.sweep.once()
+    assert await house.left_over() == (2, 0, 6)
 
 
 @pytest.mark.rule("A3", "A7")
@@ -47,7 +58,7 @@ async def test_a_broken_upload_leaves_chunks_only_until_the_next_sweep(house: Ho
 @pytest.mark.case("B104")
 async def test_the_chunks_of_a_dead_server_are_swept_after_silence(house: House) -> None:
     async def open_(connection):  # type: ignore[no-untyped-def]
-        await contents.open_stage(connection, "orphan", await connection.now())
+        await contents.open_stage(connection, "orphan", "nobody", await connection.now())
 
     await house.database.retrying(open_)
     await house.store.write_chunk("orphan", 0, b"lost")
@@ -133,7 +144,7 @@ async def test_a_download_under_way_outlives_a_delete_within_the_grace(house: Ho
     content = b"z" * (6 * MIB)
     mine = (await house.upload(content)).artifact_id
     key = Scope({"tenant": "acme"}).key
-    version, plan = await house.downloads.open(key, mine, 0, 0, 0)
+    version, plan = await house.downloads.open(key, OPERATOR, mine, 0, 0, 0)
     reading = house.downloads.read(key, version, plan)
     got = await anext(reading)
     await house.delete(mine)
@@ -173,8 +184,8 @@ async def test_a_sweep_racing_pointers_back_to_old_digests_leaves_no_dangling_re
     house: House, backend: str
 ) -> None:
     """Writers keep deleting and uploading the same few contents while sweeps without any grace run beside them."""
-    rounds = {"memory": 150, "sqlite": 40, "postgres": 80}[backend]
-    pool = [b"content %d" % number for number in range(3)]
+    rounds = {"memory": 40, "sqlite": 20, "postgres": 30}[backend]
+    pool = [b"content %d" % number for number in range(5)]
     seed = random.randrange(2**32)
     print("seed", seed)
     done = asyncio.Event()
@@ -196,11 +207,11 @@ async def test_a_sweep_racing_pointers_back_to_old_digests_leaves_no_dangling_re
 
     sweeping = [asyncio.create_task(sweeps()) for _ in range(2)]
     try:
-        await asyncio.gather(*(writes(number) for number in range(4)))
+        await asyncio.gather(*(writes(number) for number in range(3)))
     finally:
         done.set()
     condemned = sum(await asyncio.gather(*sweeping))
-    assert condemned > rounds / 50, "the sweeps must have had something to race about"
+    assert condemned, "the sweeps must have had something to race about"
     while (await house.eager_sweep.once()).removed_chunks or await house.count(staged_blobs):
         pass
     assert await house.left_over() == (0, 0, 0)

@@ -183,3 +183,29 @@ async def test_a_caller_that_gives_up_harms_nobody_and_can_ask_again(suite: Suit
     await asyncio.gather(first, waiting)
     await runtime.call("ThreadService.Commit", request)
     assert (await runtime.session(hasty)).thread_version == 2
+
+
+@pytest.mark.rule("R1", "R14")
+@pytest.mark.suite(backends=["postgres"], settings={"runtime": {"pipeline_corridors": 1}}, **ONE)
+async def test_a_batch_over_all_partitions_gives_each_its_dense_positions(suite: Suite) -> None:
+    runtime = Runtime(suite)
+    sessions = [await runtime.create() for _ in range(33)]
+    plug, *names = [one.session_id for one in sessions]
+    outcomes = await behind_a_plug(
+        suite,
+        runtime,
+        plug,
+        lambda: [runtime.commit(name, events=[event("spread"), event("spread")]) for name in names],
+    )
+    assert all(isinstance(one, thread_service_pb2.CommitResponse) for one in outcomes)
+    async with connection(suite) as probe:
+        writers = await probe.fetchval("SELECT count(DISTINCT xmin::text) FROM events WHERE type = 'spread'")
+        rows = await probe.fetch('SELECT "partition", position FROM events ORDER BY 1, 2')
+        heads = await probe.fetch('SELECT "partition", position FROM log_partitions ORDER BY 1')
+    assert writers == 1
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row["partition"], []).append(row["position"])
+    assert len(found) > 1
+    for head in heads:
+        assert found.get(head["partition"], []) == list(range(1, head["position"] + 1))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tests.store.runtime_pipeline.gate import connection, sample
@@ -137,6 +138,31 @@ async def test_due_tasks_are_opened_once_by_whichever_replica(replicas: tuple[Ru
         assert one is not None
         assert one.run.create_time.ToNanoseconds() >= soon.ToNanoseconds()
         assert (await replicas[0].types(one.run.session_id)).count("run.queued") == 1
+
+
+@pytest.mark.rule("R24", "R7")
+@pytest.mark.suite(**REPLICAS)
+async def test_timeouts_happen_once_whichever_replica_sees_them(replicas: tuple[Runtime, Runtime]) -> None:
+    short = task_pb2.TaskTimeouts(attempt=Duration(seconds=1))
+    policy = task_pb2.RetryPolicy(max_attempts=2, initial_backoff=Duration(seconds=3600))
+    held = [await replicas[0].lease(timeouts=short, retry_policy=policy) for _ in range(6)]
+    waiting = task_pb2.TaskTimeouts(waiting=Duration(seconds=1))
+    idle = await asyncio.gather(*(replicas[1].submit(timeouts=waiting) for _ in range(6)))
+
+    async def all_timed_out() -> bool:
+        tasks = [await replicas[1].task(one.task.task_id) for one in held]
+        others = [await replicas[1].task(one.task_id) for one in idle]
+        return all(task.attempt == 2 for task in tasks) and all(
+            task.state == task_pb2.TASK_STATE_FAILED for task in others
+        )
+
+    await eventually(all_timed_out)
+    for one in held:
+        types = await replicas[0].types(one.run.session_id)
+        assert (types.count("run.ended"), types.count("run.queued"), types.count("task.failed")) == (1, 2, 0)
+    for task in idle:
+        types = await replicas[0].types(task.session_id)
+        assert (types.count("run.ended"), types.count("task.failed")) == (1, 1)
 
 
 @pytest.mark.rule("X3")

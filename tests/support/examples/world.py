@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from tests.support.calls import Metadata, scope
 from tests.support.descriptors import fresh_id, rpc
-from threadkeep.artifacts.v1 import artifact_pb2, artifact_service_pb2
+from threadkeep.artifacts.v1 import artifact_pb2, artifact_service_pb2, transfer_pb2
 from threadkeep.common.v1 import content_pb2, payload_pb2
 from threadkeep.config.v1 import config_service_pb2, entity_pb2
 from threadkeep.runtime.v1 import (
@@ -189,10 +189,10 @@ def upload_frames(content: bytes = b"content", session_id: str | None = None) ->
     metadata = artifact_pb2.ArtifactMetadata(name="report.md", type="report", media_type="text/markdown")
     if session_id is not None:
         metadata.session_id = session_id
-    header = artifact_service_pb2.UploadHeader(request_id=fresh_id(), create_only=True, metadata=metadata)
-    trailer = artifact_service_pb2.UploadTrailer(size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    header = transfer_pb2.UploadHeader(request_id=fresh_id(), create_only=True, metadata=metadata)
+    trailer = transfer_pb2.UploadTrailer(size=len(content), sha256=hashlib.sha256(content).hexdigest())
     return [
-        artifact_service_pb2.UploadVersionRequest(header=header),
-        artifact_service_pb2.UploadVersionRequest(chunk=content),
-        artifact_service_pb2.UploadVersionRequest(trailer=trailer),
+        transfer_pb2.UploadVersionRequest(header=header),
+        transfer_pb2.UploadVersionRequest(chunk=content),
+        transfer_pb2.UploadVersionRequest(trailer=trailer),
     ]

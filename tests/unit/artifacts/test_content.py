@@ -19,7 +19,8 @@ def _cut(pieces: list[bytes]) -> tuple[dict[int, bytes], StoredContent]:
     for piece in pieces:
         chunks.update(assembler.take(piece))
     chunks.update(assembler.last())
-    return chunks, assembler.content("blob")
+    digests = b"".join(hashlib.sha256(chunks[index]).digest() for index in sorted(chunks))
+    return chunks, assembler.content("blob", digests)
 
 
 @pytest.mark.rule("A3")

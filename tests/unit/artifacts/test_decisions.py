@@ -2,9 +2,10 @@
 
 import pytest
 
-from threadkeep_artifacts.domain.decisions import ArtifactState, check_intent, refuse_delete, refuse_upload
+from threadkeep_artifacts.domain.decisions import ArtifactState, check_intent, refuse_change, refuse_upload
 from threadkeep_artifacts.domain.metadata import check_labels, check_metadata
 from threadkeep_artifacts.domain.values import ArtifactMetadata, UploadIntent
+from threadkeep_artifacts.domain.visibility import Reader
 from threadkeep_chassis.errors import FieldInvalid
 
 LIVE, DELETED = ArtifactState(3), ArtifactState(3, is_deleted=True)
@@ -35,7 +36,7 @@ def _intent(artifact_id: str | None = "a", **more: object) -> UploadIntent:
     ],
 )
 def test_an_upload_is_refused_with(intent: UploadIntent, state: ArtifactState | None, reason: str) -> None:
-    refusal = refuse_upload(intent, "a", state)
+    refusal = refuse_upload(intent, "a", state, Reader())
     assert (refusal.reason if refusal else "") == reason
 
 
@@ -51,7 +52,7 @@ def test_an_upload_is_refused_with(intent: UploadIntent, state: ArtifactState | 
     ],
 )
 def test_a_delete_is_refused_with(expected: int | None, state: ArtifactState | None, reason: str) -> None:
-    refusal = refuse_delete(expected, state)
+    refusal = refuse_change(expected, state, Reader())
     assert (refusal.reason if refusal else "") == reason
 
 

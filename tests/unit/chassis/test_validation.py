@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.chassis.probe import probe
-from threadkeep.artifacts.v1 import artifact_service_pb2
+from threadkeep.artifacts.v1 import artifact_service_pb2, transfer_pb2
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.config.v1 import config_service_pb2
 from threadkeep.runtime.v1 import session_service_pb2, task_service_pb2, thread_service_pb2, ticket_pb2
@@ -99,7 +99,7 @@ def test_a_payload_that_says_json_is_json_and_any_other_is_opaque() -> None:
         (config_service_pb2.DeleteEntityRequest(expected_revision=-1), "expected_revision"),
         (artifact_service_pb2.DeleteArtifactRequest(artifact_id="a", expected_version=-1), "expected_version"),
         (
-            artifact_service_pb2.UploadVersionRequest(header={"expected_version": -1}),
+            transfer_pb2.UploadVersionRequest(header={"expected_version": -1}),
             "header.expected_version",
         ),
     ],

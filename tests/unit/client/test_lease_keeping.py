@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from google.protobuf import duration_pb2
 
 from tests.support.far_end import FarEnd, Refusal
 from tests.support.waiting import eventually
@@ -62,7 +63,12 @@ class _Kept:
     """A keeper at work, and what it told."""
 
     def __init__(
-        self, client: AsyncClient, ttl: float, interval: float | None = None, renew_first: bool = False
+        self,
+        client: AsyncClient,
+        ttl: float,
+        interval: float | None = None,
+        renew_first: bool = False,
+        time_left: float | None = None,
     ) -> None:
         self.cancels: list[str] = []
         self.lost: list[BaseException] = []
@@ -77,6 +83,7 @@ class _Kept:
             on_cancel=self.cancels.append,
             on_lost=self._lost,
             interval=interval,
+            time_left=time_left,
         )
         self.began = time.monotonic()
         self.task = self.io.run(keeper.keep())
@@ -149,3 +156,23 @@ async def test_a_lost_lease_is_told_at_once(far_end: FarEnd, async_client: Async
     await eventually(kept.gone.is_set)
     await kept.close()
     assert len(far_end.calls) == 1
+
+
+@pytest.mark.rule("R24", "R8")
+async def test_a_worker_stops_when_the_attempts_time_is_over(far_end: FarEnd, async_client: AsyncClient) -> None:
+    over = [time.monotonic() + 3600]
+
+    def answer(_: list[Any]) -> Any:
+        left = duration_pb2.Duration()
+        left.FromMicroseconds(max(0, round((over[0] - time.monotonic()) * 1e6)))
+        return worker_service_pb2.HeartbeatResponse(time_left=left)
+
+    far_end.answer("Heartbeat", worker_service_pb2.HeartbeatRequest, answer)
+    # What the first answer said was measured from before a long poll; the heartbeat knows better.
+    kept = _Kept(async_client, ttl=60, interval=0.02, renew_first=True, time_left=5.0)
+    await eventually(lambda: len(far_end.calls) >= 3)
+    assert kept.lost == []
+    over[0] = time.monotonic() + 0.2
+    await eventually(kept.gone.is_set)
+    await kept.close()
+    assert "time is over" in str(kept.lost[0])

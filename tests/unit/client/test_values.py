@@ -13,7 +13,7 @@ import pytest
 from tests.support.far_end import FarEnd, Refusal
 from threadkeep import AsyncClient, Client, errors
 from threadkeep._api.values import from_payload, to_answer, to_input, to_payload, to_timestamp
-from threadkeep.artifacts.v1 import artifact_pb2, artifact_service_pb2
+from threadkeep.artifacts.v1 import artifact_pb2, transfer_pb2
 from threadkeep.common.v1 import content_pb2
 
 
@@ -74,14 +74,14 @@ CONTENT = bytes(range(256)) * 8192
 def _serve_download(far_end: FarEnd, breaks: list[Refusal], sha256: str) -> None:
     def frames(requests: list[Any]) -> Iterator[Any]:
         version = artifact_pb2.ArtifactVersion(artifact_id="a", version=3, size=len(CONTENT), sha256=sha256)
-        yield artifact_service_pb2.DownloadVersionResponse(version=version)
+        yield transfer_pb2.DownloadVersionResponse(version=version)
         rest = CONTENT[requests[0].offset :]
         for start in range(0, len(rest), 300_000):
-            yield artifact_service_pb2.DownloadVersionResponse(chunk=rest[start : start + 300_000])
+            yield transfer_pb2.DownloadVersionResponse(chunk=rest[start : start + 300_000])
             if breaks and start:
                 raise breaks.pop(0)
 
-    far_end.answer("DownloadVersion", artifact_service_pb2.DownloadVersionRequest, frames)
+    far_end.answer("DownloadVersion", transfer_pb2.DownloadVersionRequest, frames)
 
 
 @pytest.mark.rule("A3")
@@ -124,9 +124,9 @@ async def test_an_upload_is_sent_whole_and_again_when_it_broke(
         trailer = requests[-1].trailer
         assert (trailer.size, trailer.sha256) == (len(chunks), hashlib.sha256(chunks).hexdigest())
         version = artifact_pb2.ArtifactVersion(artifact_id="a", version=1, size=len(chunks), sha256=trailer.sha256)
-        return artifact_service_pb2.UploadVersionResponse(version=version)
+        return transfer_pb2.UploadVersionResponse(version=version)
 
-    far_end.answer("UploadVersion", artifact_service_pb2.UploadVersionRequest, take)
+    far_end.answer("UploadVersion", transfer_pb2.UploadVersionRequest, take)
     for content in (CONTENT, path, io.BytesIO(CONTENT)):
         refusals[:] = [Refusal("UNAVAILABLE", "COMMIT_UNKNOWN")]
         far_end.calls.clear()
@@ -152,8 +152,8 @@ def test_an_upload_whose_source_fails_says_what_the_source_said(far_end: FarEnd,
 
     far_end.answer(
         "UploadVersion",
-        artifact_service_pb2.UploadVersionRequest,
-        lambda _: artifact_service_pb2.UploadVersionResponse(),
+        transfer_pb2.UploadVersionRequest,
+        lambda _: transfer_pb2.UploadVersionResponse(),
     )
     with pytest.raises(OSError, match="the disk is gone"):
         client.artifacts.upload(broken(), "c.bin")

@@ -19,6 +19,7 @@ from threadkeep_runtime.domain.values import (
     Task,
     Thread,
     Ticket,
+    Timeouts,
     Webhook,
 )
 from threadkeep_runtime.service.render import run_to_proto, session_to_proto, task_to_proto, ticket_to_proto
@@ -85,6 +86,8 @@ FULL_TASK = BARE_TASK | {
     "open_ticket_ids": ("x", "y"),
     "not_before": T1,
     "retry_of": "before",
+    "timeouts": Timeouts(90.5, 30.0, None),
+    "deadline": T2,
     "cancel_request_time": T2,
     "cancel_reason": "why",
     "result": Payload("application/octet-stream", b"\x00\xff", {"encryption": "aes"}),

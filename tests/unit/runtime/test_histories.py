@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.one_thread import OneThread, cancel_all, draft, event, open_due, put
+from tests.support.one_thread import OneThread, cancel_all, draft, event, open_due, put, time_out, time_out_attempt
 from threadkeep_chassis.errors import FieldInvalid, IdTaken, Internal, ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commands import Ended, Running
 from threadkeep_runtime.domain.errors import LeaseLost, NothingToRecover, SessionBusy, SessionNotFound
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
-from threadkeep_runtime.domain.values import Answer, Failure, LeaseRef
+from threadkeep_runtime.domain.values import Answer, Failure, LeaseRef, RetryPolicy, Timeouts
 
 
 class Histories(RuleBasedStateMachine):
@@ -50,15 +50,30 @@ class Histories(RuleBasedStateMachine):
         strategy=st.sampled_from(["REJECT", "ENQUEUE", "INTERRUPT", "ROLLBACK"]),
         priority=st.integers(0, 1),
         delay=st.sampled_from([None, None, -1, 5, 15]),
+        bounds=st.sampled_from([(None, None, None)] * 3 + [(20, None, None), (None, 4, None), (30, 8, 10)]),
+        causes=st.sampled_from([(), (), ("CRASH",), ("FAILURE",), ("TIMEOUT", "FAILURE")]),
     )
-    def submit(self, attempts: int, strategy: str, priority: int, delay: int | None) -> None:
+    def submit(
+        self,
+        attempts: int,
+        strategy: str,
+        priority: int,
+        delay: int | None,
+        bounds: tuple[int | None, int | None, int | None],
+        causes: tuple[str, ...],
+    ) -> None:
         before = self.thread.open_run
         recorded = self.thread.recorded_by(before.task_id) if before is not None else set()
         held = set(self.thread.checkpoints)
         not_before = None if delay is None else self.thread.now + timedelta(seconds=delay)
         outcome = self.attempt(
             lambda: self.thread.submit(
-                max_attempts=attempts, strategy=strategy, priority=priority, max_enqueued=3, not_before=not_before
+                retry=RetryPolicy(attempts, retry_causes=causes),
+                strategy=strategy,
+                priority=priority,
+                max_enqueued=3,
+                not_before=not_before,
+                timeouts=Timeouts(*bounds),
             )
         )
         is_early = not_before is not None and not_before > self.thread.now
@@ -159,6 +174,7 @@ class Histories(RuleBasedStateMachine):
     def loops(self, seconds: int) -> None:
         """Time passes and every loop looks, with what it may have read long ago."""
         self.thread.pass_time(seconds)
+        self.time_outs()
         was_open, waited = self.thread.open_run, self.thread.due
         opened = self.attempt(lambda: open_due(self.thread))
         if was_open is None and waited and not self.thread.is_deleted:
@@ -171,6 +187,32 @@ class Histories(RuleBasedStateMachine):
             for kind in (commands.EndCanceled, commands.RecoverLease):
                 due = kind(**self.thread.base(), run_id=lease.run_id, epoch=lease.epoch)
                 self.attempt(lambda due=due: self.thread.do(due))
+
+    def time_outs(self) -> None:
+        """Whatever took too long ends or is tried again, and nothing else."""
+        for lease in self.leases[-3:]:
+            held, now = self.thread.lease, self.thread.now
+            is_over = (
+                held is not None
+                and (held.run_id, held.epoch) == lease
+                and held.attempt_deadline is not None
+                and held.attempt_deadline <= now
+            )
+            outcome = self.attempt(lambda lease=lease: time_out_attempt(self.thread, lease))
+            assert isinstance(outcome, NothingToRecover) != is_over
+            if is_over:
+                assert self.thread.runs[lease.run_id].cause in ("TIMED_OUT", "CANCELED")
+        for task in list(self.thread.tasks.values()):
+            task = self.thread.tasks[task.task_id]
+            is_late = task.timeout_time is not None and task.timeout_time <= self.thread.now
+            ends = is_late and task.state not in TERMINAL_TASK_STATES
+            outcome = self.attempt(lambda task=task: time_out(self.thread, task.task_id))
+            assert isinstance(outcome, NothingToRecover) != ends
+            if ends:
+                assert self.thread.tasks[task.task_id].state in ("FAILED", "CANCELED")
+        for task in self.thread.tasks.values():
+            late = task.deadline is not None and task.deadline <= self.thread.now
+            assert not late or task.state in TERMINAL_TASK_STATES
 
     @rule()
     def save_without_a_run(self) -> None:

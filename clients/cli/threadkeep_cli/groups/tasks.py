@@ -55,6 +55,20 @@ NotBefore = Annotated[
     ),
 ]
 
+Seconds = float | None
+MaxAttempts = Annotated[
+    int | None, typer.Option("--max-attempts", min=1, help="Crashes, retryable failures and timeouts before it fails.")
+]
+Backoff = Annotated[Seconds, typer.Option("--backoff", min=0, help="Seconds before the second attempt; then longer.")]
+MaxBackoff = Annotated[Seconds, typer.Option("--max-backoff", min=0, help="The longest such pause, in seconds.")]
+TotalTimeout = Annotated[Seconds, typer.Option("--timeout", min=0.001, help="Seconds until it must have ended.")]
+AttemptTimeout = Annotated[
+    Seconds, typer.Option("--attempt-timeout", min=0.001, help="Seconds that one attempt of a worker may take.")
+]
+WaitingTimeout = Annotated[
+    Seconds, typer.Option("--waiting-timeout", min=0.001, help="Seconds until a worker must have begun.")
+]
+
 _STRATEGIES = {one: task_pb2.MultitaskStrategy.Value(f"MULTITASK_STRATEGY_{one.name}") for one in IfBusy}
 
 
@@ -75,9 +89,12 @@ def submit(
     queue: Annotated[str | None, typer.Option("--queue", help="The queue that workers take it from.")] = None,
     priority: Annotated[int, typer.Option("--priority", help="Higher goes first.")] = 0,
     metadata: Metadata = None,
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, help="Crashes and retryable failures before it fails.")
-    ] = None,
+    max_attempts: MaxAttempts = None,
+    backoff: Backoff = None,
+    max_backoff: MaxBackoff = None,
+    total_timeout: TotalTimeout = None,
+    attempt_timeout: AttemptTimeout = None,
+    waiting_timeout: WaitingTimeout = None,
     webhook: Annotated[str | None, typer.Option("--webhook", help="A URL that the task's end is posted to.")] = None,
     webhook_secret: Annotated[
         str | None, typer.Option("--webhook-secret", help="Name of the secret that signs, as the server knows it.")
@@ -115,7 +132,10 @@ def submit(
         queue=queue,
         priority=priority,
         metadata=parse_pairs(metadata or [], "--metadata"),
-        max_attempts=max_attempts,
+        retry_policy=retry_policy(max_attempts, backoff, max_backoff),
+        total_timeout=total_timeout,
+        attempt_timeout=attempt_timeout,
+        waiting_timeout=waiting_timeout,
         multitask_strategy=_STRATEGIES[if_busy],
         webhook=None if webhook is None else session.client.outbox.webhook(webhook, secret=webhook_secret),
         create_missing=create_missing,
@@ -229,6 +249,17 @@ def _wait(session: Session, task_id: str, seconds: float) -> None:
         raise SystemExit(int(Exit.TASK_ENDED_BADLY))
     if task.state in _WAITING:
         raise SystemExit(int(Exit.INPUT_REQUIRED))
+
+
+def retry_policy(max_attempts: int | None, backoff: Seconds, max_backoff: Seconds) -> task_pb2.RetryPolicy | None:
+    """The policy of the options, None if none is given."""
+    if max_attempts is None and backoff is None and max_backoff is None:
+        return None
+    policy = task_pb2.RetryPolicy(max_attempts=max_attempts or 0)
+    for name, seconds in (("initial_backoff", backoff), ("max_backoff", max_backoff)):
+        if seconds is not None:
+            getattr(policy, name).FromMicroseconds(round(seconds * 1_000_000))
+    return policy
 
 
 def _json_payload(value: Any) -> Any:

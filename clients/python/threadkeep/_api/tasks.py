@@ -39,6 +39,9 @@ def submit(
     multitask_strategy: task_pb2.MultitaskStrategy.ValueType | None = None,
     webhook: webhook_pb2.Webhook | str | None = None,
     not_before: datetime.datetime | None = None,
+    total_timeout: float | None = None,
+    attempt_timeout: float | None = None,
+    waiting_timeout: float | None = None,
     actor: payload_pb2.Actor | None = None,
     request_id: str | None = None,
 ) -> Call[task_service_pb2.SubmitTaskResponse]:
@@ -48,8 +51,9 @@ def submit(
     a new one (`create_session`, by default one with an id of the server's choice); `create_missing` makes the session
     `session_id` if it does not exist. If that has an open run, the `multitask_strategy` says what happens: it is
     refused unless one is given. `retry_policy` says how often the task is tried again, and when; `max_attempts` is its
-    short form. Before `not_before` (with a time zone) it does not start. Its end is posted to the `webhook`. Raises
-    SessionNotFound, SessionBusy, AgentUnresolved, IdTaken, LimitExceeded, FieldInvalid.
+    short form. Before `not_before` (with a time zone) it does not start. The timeouts are in seconds: from when it may
+    start until its end, for one lease of a run, and until a worker first has it. Its end is posted to the `webhook`.
+    Raises SessionNotFound, SessionBusy, AgentUnresolved, IdTaken, LimitExceeded, FieldInvalid.
     """
     if max_attempts is not None:
         if retry_policy is not None:
@@ -73,6 +77,9 @@ def submit(
             not_before=to_timestamp(not_before),
         ),
     )
+    for name, seconds in (("total", total_timeout), ("attempt", attempt_timeout), ("waiting", waiting_timeout)):
+        if seconds is not None:
+            getattr(request.timeouts, name).CopyFrom(to_duration(seconds))
     if create_missing:
         request.if_session_missing = task_pb2.IF_SESSION_MISSING_CREATE
     if session_id is not None and create_session is not None:

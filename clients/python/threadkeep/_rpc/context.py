@@ -14,6 +14,7 @@ from threadkeep._errors import ThreadkeepError, Unavailable
 
 SCOPE_KEY = "threadkeep-scope-bin"
 GRANT_KEY = "threadkeep-grant-bin"
+READER_KEY = "threadkeep-reader-bin"
 
 Scope = Mapping[str, str]
 Grant = Literal["all"] | Sequence[Scope]
@@ -21,20 +22,37 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 @dataclass(frozen=True)
+class Reader:
+    """Who reads artifacts: a reader of a session, the holder of a run's lease, or both."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+    epoch: int | None = None
+    """The lease's; together with run_id."""
+
+    @property
+    def claims(self) -> Mapping[str, str | int]:
+        """What is said, by name."""
+        named = {"session_id": self.session_id, "run_id": self.run_id, "epoch": self.epoch}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class CallContext:
     """The scope that calls work in, and the grant that they act under.
 
     `scope` None: calls that need one are refused by the server. `grant` None: exactly the scope; "all": the operator's
-    grant, which the empty scope needs; else the listed scopes.
+    grant, which the empty scope needs; else the listed scopes. `reader`: as whom artifacts are read.
     """
 
     scope: Scope | None = None
     grant: Grant | None = None
+    reader: Reader | None = None
 
     @cached_property
     def metadata(self) -> Metadata:
         """Call metadata with the scope and the grant, each at most once."""
-        return self._scope_named + self._grant_named
+        return self._scope_named + self._grant_named + self._reader_named
 
     @cached_property
     def grant_metadata(self) -> Metadata:
@@ -52,6 +70,10 @@ class CallContext:
         value = {"all": True} if self.grant == "all" else {"scopes": [dict(scope) for scope in self.grant]}
         return ((GRANT_KEY, _json(value)),)
 
+    @property
+    def _reader_named(self) -> Metadata:
+        return () if self.reader is None else ((READER_KEY, _json(self.reader.claims)),)
+
 
 def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -63,6 +85,7 @@ RETRYABLE: tuple[type[ThreadkeepError], ...] = (
     errors.ShuttingDown,
     errors.DatabaseUnavailable,
     errors.PeerUnavailable,
+    errors.ContentStoreUnavailable,
 )
 
 

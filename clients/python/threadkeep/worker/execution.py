@@ -140,14 +140,19 @@ class Execution:
             self._loop.call_soon_threadsafe(self.stop, Stop.LOST)
 
         ttl = self.acquired.lease_ttl.ToTimedelta().total_seconds()
+        left = None
+        if self.acquired.HasField("time_left"):
+            left = self.acquired.time_left.ToTimedelta().total_seconds()
+        patience = min(ttl, left or ttl) / 3
         return LeaseKeeper(
             self._client,
             self.acquired.lease,
             ttl,
-            renew_first=self._asked_for > ttl / 3,
+            renew_first=self._asked_for > patience,
             on_cancel=on_cancel,
             on_lost=on_lost,
             interval=self._settings.heartbeat_interval,
+            time_left=left,
         )
 
     async def _dispose(self, working: asyncio.Task[commit_pb2.RunAwaiting | commit_pb2.RunEnded]) -> None:
@@ -271,6 +276,13 @@ class Execution:
                     self._live.custom(chunk)
         return output
 
+    def _artifacts(self) -> RunArtifacts:
+        run, lease = self.run, self.acquired.lease
+        # So that the run reads what only its lease holder, or readers of its session, may read.
+        sync = self._sync.as_reader(session_id=run.session_id, run_id=run.run_id, epoch=lease.epoch)
+        client = self._client.as_reader(session_id=run.session_id, run_id=run.run_id, epoch=lease.epoch)
+        return RunArtifacts(sync, client, run.session_id, run.task_id, run.run_id, lease)
+
     def _context(self) -> RunContext:
         run = self.run
         return RunContext(
@@ -281,7 +293,7 @@ class Execution:
             epoch=self.acquired.lease.epoch,
             agent_name=run.agent_name,
             manifest_digest=self.task.manifest_digest,
-            artifacts=RunArtifacts(self._sync, self._client, run.session_id, run.task_id, run.run_id),
+            artifacts=self._artifacts(),
         )
 
 

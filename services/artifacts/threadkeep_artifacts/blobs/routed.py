@@ -32,6 +32,10 @@ class RoutedBlobs:
         """A blob id that leads to the chosen store."""
         return f"{self._mark}:{fresh_id}" if self._mark else fresh_id
 
+    def chunk_bytes_of(self, blob_id: str) -> int:
+        """How content of that blob id is cut."""
+        return self._of(blob_id).chunk_bytes
+
     async def start(self) -> None:
         """See the port."""
         for store in self._stores.values():

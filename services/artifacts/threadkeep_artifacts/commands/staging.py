@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import structlog
 
 from threadkeep_artifacts.blobs.port import BlobStore
+from threadkeep_artifacts.commands.digests import sha256_aside
 from threadkeep_artifacts.domain.errors import UploadAbandoned
 from threadkeep_artifacts.store import contents
 from threadkeep_chassis.clock import Clock
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_chassis.errors import ThreadkeepError, Unavailable
+from threadkeep_chassis.ids import new_id
 
 WRITES_AT_ONCE = 3
 """Chunks of one upload that are on their way to the blob store at once."""
@@ -25,15 +27,20 @@ _log = structlog.get_logger("threadkeep.artifacts")
 class Stage:
     """Where an upload's chunks go before they count."""
 
-    def __init__(self, database: Database, blobs: BlobStore, clock: Clock, blob_id: str, ttl_seconds: float) -> None:
+    def __init__(
+        self, database: Database, blobs: BlobStore, clock: Clock, blob_id: str, holder: str, ttl_seconds: float
+    ) -> None:
         self.blob_id = blob_id
+        self.holder = holder
         self._database = database
         self._blobs = blobs
         self._clock = clock
         self._touch_after = ttl_seconds / 4
         self._touched = clock.monotonic()
         self._lost = False
-        self._writes: deque[asyncio.Task[None]] = deque()
+        self._writes: deque[asyncio.Task[bytes]] = deque()
+        self.chunk_digests = bytearray()
+        """SHA-256 of each chunk that is kept, in order."""
 
     async def write(self, index: int, content: bytes) -> None:
         """Begins to keep a chunk; waits while more than a few are under way. Raises what an earlier one met, and
@@ -46,7 +53,7 @@ class Stage:
             raise UploadAbandoned()
         while len(self._writes) >= WRITES_AT_ONCE:
             await self._one_written()
-        self._writes.append(asyncio.create_task(self._blobs.write_chunk(self.blob_id, index, content)))
+        self._writes.append(asyncio.create_task(self._keep(index, content)))
 
     async def written(self) -> None:
         """Waits until every chunk is kept for good. Raises as `write`."""
@@ -59,15 +66,23 @@ class Stage:
 
     async def _one_written(self) -> None:
         # Not cancelled with the upload: a write that ended after the sweep came by would never be found again.
-        await asyncio.shield(self._writes[0])
+        self.chunk_digests += await asyncio.shield(self._writes[0])
         self._writes.popleft()
+
+    async def _keep(self, index: int, content: bytes) -> bytes:
+        digesting = asyncio.create_task(sha256_aside(content))
+        try:
+            await self._blobs.write_chunk(self.blob_id, index, content)
+        finally:
+            await asyncio.wait([digesting])
+        return digesting.result()
 
     async def touch(self) -> None:
         """Shows that the upload lives."""
         asked = self._clock.monotonic()
 
         async def work(connection: Connection) -> bool:
-            return await contents.touch_stage(connection, self.blob_id, await connection.now())
+            return await contents.touch_stage(connection, self.blob_id, self.holder, await connection.now())
 
         self._lost = not await self._database.retrying(work)
         self._touched = asked
@@ -84,33 +99,48 @@ class Stage:
 
 @asynccontextmanager
 async def staging(
-    database: Database, blobs: BlobStore, clock: Clock, blob_id: str, ttl_seconds: float
+    database: Database,
+    blobs: BlobStore,
+    clock: Clock,
+    ttl_seconds: float,
+    open_: Callable[[Connection, str], Awaitable[str]],
+    survives: Callable[[BaseException], bool] = lambda _: False,
 ) -> AsyncIterator[Stage]:
-    """A stage for the block. What the block does not make content of (`contents.close_stage`) goes to the sweep."""
+    """A stage for the block. What the block does not make content of (`contents.close_stage`) goes to the sweep, unless
+    it `survives` the error, so that another stream can go on.
 
-    async def open_(connection: Connection) -> None:
-        await contents.open_stage(connection, blob_id, await connection.now())
+    `open_` gets a transaction and a fresh holder, opens or takes over a staged blob for it, and gives the blob's id.
+    """
+    holder = new_id()
+
+    async def opened(connection: Connection) -> str:
+        return await open_(connection, holder)
 
     async def drop(connection: Connection) -> None:
-        await contents.drop_stage(connection, blob_id, await connection.now())
+        await contents.drop_stage(connection, stage.blob_id, holder, await connection.now())
 
-    async def clean_up() -> None:
+    async def clean_up(keep: bool) -> None:
         await stage.at_rest()
+        if keep:
+            return
         try:
             await database.retrying(drop)
         except ThreadkeepError as error:
             # The sweep finds it when its time is over.
             _log.warning("staged upload not dropped", reason=error.reason)
 
-    await database.retrying(open_)
-    stage = Stage(database, blobs, clock, blob_id, ttl_seconds)
+    stage = Stage(database, blobs, clock, await database.retrying(opened), holder, ttl_seconds)
     alive = asyncio.create_task(stage.keep_alive(), name="artifacts-upload-alive")
+    keep = False
     try:
         yield stage
+    except BaseException as error:
+        keep = survives(error)
+        raise
     finally:
         alive.cancel()
         await asyncio.gather(alive, return_exceptions=True)
-        cleaning = asyncio.ensure_future(clean_up())
+        cleaning = asyncio.ensure_future(clean_up(keep))
         try:
             await asyncio.shield(cleaning)
         except asyncio.CancelledError:

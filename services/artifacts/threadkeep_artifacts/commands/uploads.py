@@ -5,23 +5,27 @@ No transaction spans the client's stream: each chunk is one short transaction, a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime
+from dataclasses import replace
 
 from google.protobuf.message import Message
 
 from threadkeep_artifacts.blobs.routed import RoutedBlobs
-from threadkeep_artifacts.commands.staging import staging
+from threadkeep_artifacts.commands.digests import sha256_aside
+from threadkeep_artifacts.commands.staging import Stage, staging
+from threadkeep_artifacts.commands.writing import Writing
 from threadkeep_artifacts.domain.content import Assembler, check_claim
-from threadkeep_artifacts.domain.decisions import check_intent, creates, refuse_upload
-from threadkeep_artifacts.domain.errors import UploadAbandoned
+from threadkeep_artifacts.domain.decisions import check_intent, refuse_upload
+from threadkeep_artifacts.domain.errors import OffsetOutOfRange, UploadAbandoned, UploadNotFound
 from threadkeep_artifacts.domain.metadata import check_metadata
-from threadkeep_artifacts.domain.values import ArtifactVersion, ContentClaim, StoredContent, UploadIntent
-from threadkeep_artifacts.store import artifacts, contents, versions
+from threadkeep_artifacts.domain.values import ArtifactVersion, ContentClaim, UploadIntent
+from threadkeep_artifacts.domain.visibility import Reader
+from threadkeep_artifacts.store import artifacts, contents, scopes
 from threadkeep_chassis.clock import Clock
 from threadkeep_chassis.database import Connection, Database
-from threadkeep_chassis.errors import Contention, FieldInvalid
+from threadkeep_chassis.errors import FieldInvalid, Unavailable
 from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.receipts import find_receipt, once
@@ -32,10 +36,18 @@ class Uploads:
     """Takes uploads."""
 
     def __init__(
-        self, database: Database, blobs: RoutedBlobs, limits: Limits, clock: Clock, *, upload_ttl_seconds: float
+        self,
+        database: Database,
+        blobs: RoutedBlobs,
+        writing: Writing,
+        limits: Limits,
+        clock: Clock,
+        *,
+        upload_ttl_seconds: float,
     ) -> None:
         self._database = database
         self._blobs = blobs
+        self._writing = writing
         self._limits = limits
         self._clock = clock
         self._ttl = upload_ttl_seconds
@@ -43,6 +55,7 @@ class Uploads:
     async def receive(
         self,
         call: Call,
+        reader: Reader,
         intent: UploadIntent,
         header: bytes,
         parts: AsyncIterator[bytes | ContentClaim],
@@ -51,17 +64,26 @@ class Uploads:
     ) -> Message:
         """Takes an upload whose `header` (deterministic bytes) was read; `parts` are its chunks and then its claim.
 
-        Raises FieldInvalid, LimitExceeded, ArtifactNotFound, IdTaken, RevisionConflict, UploadMismatch,
-        RequestIdReused, UploadAbandoned.
+        Raises FieldInvalid, LimitExceeded, QuotaExceeded, ArtifactNotFound, IdTaken, PathTaken, RevisionConflict,
+        UploadMismatch, UploadNotFound, OffsetOutOfRange, RequestIdReused, UploadAbandoned, ContentStoreUnavailable.
         """
         check_intent(intent)
         check_metadata(intent.metadata, "header.metadata")
-        if await self._is_settled(call, intent):
+        if await self._is_settled(call, reader, intent):
             # A retry: only its trailer matters, so nothing is kept.
             return await self._replay(call, intent, header, await self._claim_of(parts), response_type)
-        blob_id = self._blobs.blob_id(new_id())
-        assembler = Assembler(self._blobs.chunk_bytes)
-        async with staging(self._database, self._blobs, self._clock, blob_id, self._ttl) as stage:
+
+        async def open_(connection: Connection, holder: str) -> str:
+            return await self._open_stage(connection, call.scope_key, intent, holder)
+
+        def survives(error: BaseException) -> bool:
+            # The stream broke, or something was out of reach; what was refused is refused again.
+            return intent.upload_id is not None and isinstance(
+                error, asyncio.CancelledError | Unavailable | _NoTrailer | UploadAbandoned | OffsetOutOfRange
+            )
+
+        async with staging(self._database, self._blobs, self._clock, self._ttl, open_, survives) as stage:
+            assembler = await self._assembler(stage, intent.offset)
             claim: ContentClaim | None = None
             async for part in parts:
                 if isinstance(part, ContentClaim):
@@ -72,37 +94,91 @@ class Uploads:
                 for index, chunk in assembler.take(part):
                     await stage.write(index, chunk)
             if claim is None:
-                raise FieldInvalid("trailer", "must end the upload")
+                raise _NoTrailer("trailer", "must end the upload")
             for index, chunk in assembler.last():
                 await stage.write(index, chunk)
             await stage.written()
-            content = assembler.content(blob_id)
+            content = assembler.content(stage.blob_id, bytes(stage.chunk_digests))
             artifact_id = intent.artifact_id if intent.artifact_id is not None else new_id()
 
             async def write(connection: Connection) -> Message:
                 check_claim(content, claim)
-                return render(await self._write_version(connection, call.scope_key, artifact_id, intent, content))
+                await scopes.change(connection, call.scope_key)
+                if not await contents.close_stage(connection, content.blob_id, stage.holder):
+                    raise UploadAbandoned()
+                return render(
+                    await self._writing.from_content(
+                        connection, call.scope_key, reader, intent, artifact_id, content, assembler.head
+                    )
+                )
 
             print_ = _fingerprint(call, header, claim)
             return await once(self._database, call, intent.request_id, print_, response_type, write)
 
-    async def _is_settled(self, call: Call, intent: UploadIntent) -> bool:
+    async def kept(self, scope_key: str, upload_id: str) -> int:
+        """How many bytes of a broken upload are kept. Raises UploadNotFound."""
+        async with self._database.read() as connection:
+            blob_id = await contents.find_stage(connection, contents.StageName(scope_key, upload_id))
+        if blob_id is None:
+            raise UploadNotFound()
+        chunk_bytes = self._blobs.chunk_bytes_of(blob_id)
+        count = await self._blobs.count_chunks(blob_id)
+        last = await self._blobs.read_chunk(blob_id, count - 1) if count else None
+        # The content's last chunk is shorter, and is sent again.
+        return (count if last is None or len(last) == chunk_bytes else count - 1) * chunk_bytes
+
+    async def _open_stage(self, connection: Connection, scope_key: str, intent: UploadIntent, holder: str) -> str:
+        now = await connection.now()
+        name = contents.StageName(scope_key, intent.upload_id) if intent.upload_id is not None else None
+        if name is not None:
+            # Two streams that begin under one name come one after the other.
+            await scopes.change(connection, scope_key)
+        if intent.offset == 0:
+            blob_id = self._blobs.blob_id(new_id())
+            await contents.open_stage(connection, blob_id, holder, now, name)
+            return blob_id
+        taken = await contents.take_over(connection, name, holder, now) if name is not None else None
+        if taken is None:
+            raise UploadNotFound()
+        return taken
+
+    async def _assembler(self, stage: Stage, offset: int) -> Assembler:
+        """What takes the chunks from the offset on: it has taken what is kept before it."""
+        blob_id = stage.blob_id
+        chunk_bytes = self._blobs.chunk_bytes_of(blob_id)
+        assembler = Assembler(chunk_bytes)
+        if offset % chunk_bytes:
+            kept = await self._blobs.count_chunks(blob_id) * chunk_bytes
+            raise OffsetOutOfRange(offset, kept)
+        for index in range(offset // chunk_bytes):
+            chunk = await self._blobs.read_chunk(blob_id, index)
+            if chunk is None or len(chunk) != chunk_bytes:
+                raise OffsetOutOfRange(offset, index * chunk_bytes)
+            stage.chunk_digests += await sha256_aside(chunk)
+            for _ in assembler.take(chunk):
+                pass
+        return assembler
+
+    async def _is_settled(self, call: Call, reader: Reader, intent: UploadIntent) -> bool:
         """True if the request_id has a receipt. Else what can't succeed is refused now, before content is sent."""
         async with self._database.read(snapshot=True) as connection:
             if await find_receipt(connection, call.receipt_key, intent.request_id) is not None:
                 return True
             if intent.artifact_id is not None:
                 state = await artifacts.read_state(connection, call.scope_key, intent.artifact_id)
-                refusal = refuse_upload(intent, intent.artifact_id, state)
+                refusal = refuse_upload(intent, intent.artifact_id, state, reader)
                 if refusal is not None:
                     raise refusal
+            await self._writing.check_path(connection, call.scope_key, intent.metadata, intent.artifact_id)
+            usage = await scopes.read_usage(connection, call.scope_key)
+        self._writing.check_quota(replace(usage, version_count=usage.version_count + 1))
         return False
 
     async def _claim_of(self, parts: AsyncIterator[bytes | ContentClaim]) -> ContentClaim:
         async for part in parts:
             if isinstance(part, ContentClaim):
                 return part
-        raise FieldInvalid("trailer", "must end the upload")
+        raise _NoTrailer("trailer", "must end the upload")
 
     async def _replay(
         self, call: Call, intent: UploadIntent, header: bytes, claim: ContentClaim, response_type: type[Message]
@@ -114,42 +190,9 @@ class Uploads:
         print_ = _fingerprint(call, header, claim)
         return await once(self._database, call, intent.request_id, print_, response_type, gone)
 
-    async def _write_version(
-        self, connection: Connection, scope_key: str, artifact_id: str, intent: UploadIntent, content: StoredContent
-    ) -> ArtifactVersion:
-        now = await connection.now()
-        if not await contents.close_stage(connection, content.blob_id):
-            raise UploadAbandoned()
-        number, created = await self._allocate(connection, scope_key, artifact_id, intent, now)
-        await contents.refer(connection, scope_key, content, now)
-        version = ArtifactVersion(
-            artifact_id=artifact_id,
-            version=number,
-            metadata=intent.metadata,
-            size=content.size,
-            sha256=content.sha256,
-            create_time=now,
-            artifact_create_time=created,
-        )
-        await versions.insert_version(connection, scope_key, version)
-        return version
 
-    async def _allocate(
-        self, connection: Connection, scope_key: str, artifact_id: str, intent: UploadIntent, now: datetime
-    ) -> tuple[int, datetime]:
-        """The new version's number, and when the artifact was made. Compares and sets in the statement."""
-        if creates(intent):
-            if await artifacts.create(connection, scope_key, artifact_id, intent.metadata, now):
-                return 1, now
-        else:
-            advanced = await artifacts.advance(
-                connection, scope_key, artifact_id, intent.metadata, intent.expected_version
-            )
-            if advanced is not None:
-                return advanced
-        refusal = refuse_upload(intent, artifact_id, await artifacts.read_state(connection, scope_key, artifact_id))
-        # No refusal: somebody changed it between the two statements.
-        raise refusal if refusal is not None else Contention()
+class _NoTrailer(FieldInvalid):
+    """The stream ended early."""
 
 
 def _fingerprint(call: Call, header: bytes, claim: ContentClaim) -> bytes:

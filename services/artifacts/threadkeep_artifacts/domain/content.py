@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from threadkeep_artifacts.domain.errors import OffsetOutOfRange, UploadMismatch
+from threadkeep_artifacts.domain.media_types import HEAD_BYTES
 from threadkeep_artifacts.domain.values import ContentClaim, StoredContent
 
 
@@ -17,13 +18,17 @@ class Assembler:
         self._chunk_bytes = chunk_bytes
         self._pieces: list[bytes] = []
         self._held = 0
+        self._count = 0
         self._whole = hashlib.sha256()
-        self._digests = bytearray()
         self.size = 0
         """How many bytes were taken."""
+        self.head = b""
+        """The first bytes, for `media_types.detect`."""
 
     def take(self, piece: bytes) -> Iterator[tuple[int, bytes]]:
         """Takes a piece; yields the chunks that it completes, as (index, bytes). Exhaust it before the next call."""
+        if self.size < HEAD_BYTES:
+            self.head += piece[: HEAD_BYTES - self.size]
         self.size += len(piece)
         self._whole.update(piece)
         self._pieces.append(piece)
@@ -41,14 +46,13 @@ class Assembler:
             self._pieces, self._held = [], 0
             yield self._cut(chunk)
 
-    def content(self, blob_id: str) -> StoredContent:
-        """What was taken, after `last`."""
-        return StoredContent(blob_id, self.size, self._whole.hexdigest(), self._chunk_bytes, bytes(self._digests))
+    def content(self, blob_id: str, chunk_digests: bytes) -> StoredContent:
+        """What was taken, after `last`; with the SHA-256 of each chunk, 32 bytes each."""
+        return StoredContent(blob_id, self.size, self._whole.hexdigest(), self._chunk_bytes, chunk_digests)
 
     def _cut(self, chunk: bytes) -> tuple[int, bytes]:
-        index = len(self._digests) // 32
-        self._digests += hashlib.sha256(chunk).digest()
-        return index, chunk
+        self._count += 1
+        return self._count - 1, chunk
 
 
 def check_claim(content: StoredContent, claim: ContentClaim) -> None:

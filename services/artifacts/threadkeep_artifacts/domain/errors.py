@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from threadkeep_chassis.errors import Contention, FailedPrecondition, NotFound, OutOfRange, Unavailable
+from threadkeep_chassis.errors import (
+    AlreadyExists,
+    Contention,
+    FailedPrecondition,
+    NotFound,
+    OutOfRange,
+    ResourceExhausted,
+    Unavailable,
+)
 
 
 class ArtifactNotFound(NotFound):
@@ -59,3 +67,51 @@ class ContentStoreUnavailable(Unavailable):
             metadata={"store": store},
             retry_after=0.5,
         )
+
+
+class UploadNotFound(NotFound):
+    """Nothing is kept of an upload of that name."""
+
+    reason = "UPLOAD_NOT_FOUND"
+    default_message = "Nothing is kept of an upload of that name; start it again."
+
+
+class PathTaken(AlreadyExists):
+    """Another artifact of the session, or outside of sessions, has this path."""
+
+    reason = "PATH_TAKEN"
+    default_message = "Another artifact has this path; add a version to it, or choose another path."
+
+
+class ContentNotText(FailedPrecondition):
+    """The content is no text in UTF-8."""
+
+    reason = "CONTENT_NOT_TEXT"
+    default_message = "The content is no text in UTF-8; download both versions instead."
+
+
+class LastVersion(FailedPrecondition):
+    """It is the artifact's only version."""
+
+    reason = "LAST_VERSION"
+    default_message = "It is the artifact's only version; delete the artifact instead."
+
+
+class QuotaExceeded(ResourceExhausted):
+    """The scope would use more than it may."""
+
+    reason = "QUOTA_EXCEEDED"
+
+    def __init__(self, quota: str, maximum: int, actual: int) -> None:
+        advice = "Delete artifacts or versions that nobody needs, or have the quota raised."
+        super().__init__(
+            f"The scope's {quota} is {maximum}, this would make it {actual}. {advice}",
+            metadata={"quota": quota, "maximum": str(maximum), "actual": str(actual), "advice": advice},
+        )
+
+
+class SessionGone(NotFound):
+    """The session was deleted with its artifacts, and gets no new ones."""
+
+    reason = "SESSION_NOT_FOUND"
+    default_message = "The session was deleted with its artifacts; it gets no new ones."

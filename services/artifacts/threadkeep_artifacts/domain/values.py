@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from threadkeep_artifacts.domain.visibility import Visibility
+
 DEFAULT_MEDIA_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class ArtifactReference:
+    """A version (0: the latest) of an artifact of the same scope."""
+
+    artifact_id: str
+    version: int
 
 
 @dataclass(frozen=True)
@@ -15,12 +25,17 @@ class ArtifactMetadata:
 
     name: str
     type: str = ""
-    media_type: str = DEFAULT_MEDIA_TYPE
+    media_type: str = ""
+    """Empty only until the content is known: then it is detected."""
     labels: Mapping[str, str] = field(default_factory=dict)
     session_id: str | None = None
     task_id: str | None = None
     run_id: str | None = None
     checkpoint_id: str | None = None
+    path: str | None = None
+    visibility: Visibility = Visibility.PUBLIC
+    parent_version: int | None = None
+    produced_from: tuple[ArtifactReference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,10 @@ class UploadIntent:
     create_only: bool = False
     expected_version: int | None = None
     """The latest version that the caller saw, 0 for none; None: not compared."""
+    upload_id: str | None = None
+    """The caller's name for a resumable upload."""
+    offset: int = 0
+    """Where the first chunk belongs."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +98,26 @@ class StoredContent:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What a scope uses. Sizes in bytes."""
+
+    artifact_count: int = 0
+    version_count: int = 0
+    content_bytes: int = 0
+    """The sizes of all versions together."""
+    stored_bytes: int = 0
+    """What is stored for them, and for what was deleted and not yet reclaimed."""
+
+
+@dataclass(frozen=True)
 class ArtifactFilter:
     """Which artifacts a list holds, by their latest version. None and an empty map: not filtered."""
 
     name: str | None = None
     type: str | None = None
     session_id: str | None = None
+    task_id: str | None = None
     run_id: str | None = None
     checkpoint_id: str | None = None
+    path_prefix: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)

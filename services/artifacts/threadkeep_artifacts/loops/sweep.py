@@ -23,11 +23,13 @@ def add_loops(
 ) -> None:
     """Adds both loops to those of the service."""
     abandoned = Counter("threadkeep_artifacts_abandoned_uploads", "Uploads given up after silence", registry=registry)
+    purged = Counter("threadkeep_artifacts_purged_deletions", "Deletions that became final", registry=registry)
     removed = Counter("threadkeep_artifacts_removed_chunks", "Chunks of content reclaimed", registry=registry)
 
     async def sweep_once() -> None:
         swept = await sweep.once()
         abandoned.inc(swept.abandoned_uploads)
+        purged.inc(swept.purged_deletions)
         removed.inc(swept.removed_chunks)
 
     async def purge() -> None:

@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
 from threadkeep_chassis.canonical import parse_json
+from threadkeep_config.domain.redaction import redacted
 from threadkeep_config.domain.values import Content, Entity, EntityType
 from threadkeep_config.files.reading import DESCRIPTORS, FileFaults, parse_file
 from threadkeep_config.files.shape import holds_json
@@ -48,7 +49,8 @@ def _forms(entity: Entity, folder: str) -> Iterator[Files]:
     if entity.content.hidden:
         yield [(f"{path}.yaml", b"hidden: true\n")]
         return
-    body: dict[str, Any] = parse_json(entity.content.definition)[type.field]
+    text = entity.content.definition
+    body: dict[str, Any] = redacted(text, parse_json(text))[type.field]
     descriptor = DESCRIPTORS[type]
     if type is EntityType.SKILL:
         for is_open in (True, False):

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from threadkeep.config.v1 import config_service_pb2 as pb
-from threadkeep.config.v1 import config_service_pb2_grpc, set_pb2
+from threadkeep.config.v1 import config_service_pb2_grpc, set_pb2, watch_pb2
 from threadkeep_chassis.database import Connection
 from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
 from threadkeep_chassis.limits import Limits
@@ -243,10 +243,13 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
         """See the contract."""
         call = current_call()
         view = self.commands.views.watched(call)
-        watched = Watched(view, _filters(request, view))
+        filters, refused = _filters(request, view)
+        watched = Watched(view, filters)
         after = request.after_revision if request.HasField("after_revision") else None
         frames = self.watches.watch(watched, after, call.draining)
         try:
+            for one in refused:
+                yield pb.WatchResponse(refused=one)
             async for frame in frames:
                 yield render.frame(frame)
         finally:
@@ -271,17 +274,23 @@ def _content(type: EntityType, request: pb.PutEntityRequest) -> Content:
     return wire.content_from(type, request.definition, API, "definition.")
 
 
-def _filters(request: pb.WatchRequest, view: View) -> tuple[Filter, ...]:
+def _filters(request: pb.WatchRequest, view: View) -> tuple[tuple[Filter, ...], list[watch_pb2.FilterRefused]]:
+    """The filters, and those that are refused beside them. Raises ScopeForbidden if no other is left."""
     filters: list[Filter] = []
+    refused: list[watch_pb2.FilterRefused] = []
+    ids: set[str] = set()
     for index, one in enumerate(request.filters):
         path = f"filters[{index}]"
-        if any(one.filter_id == other.filter_id for other in filters):
+        if one.filter_id in ids:
             raise FieldInvalid(f"{path}.filter_id", "must not be used twice")
-        scope_key = None
-        if one.HasField("exact_scope"):
-            scope_key = wire.scope_from(one.exact_scope, f"{path}.exact_scope").key
-            if not view.covers(scope_key):
-                raise ScopeForbidden(f"{path}.exact_scope names a scope that this call does not see.")
+        ids.add(one.filter_id)
         types = frozenset(wire.entity_type(type, f"{path}.types[{place}]") for place, type in enumerate(one.types))
+        scope_key = wire.scope_from(one.exact_scope, f"{path}.exact_scope").key if one.HasField("exact_scope") else None
+        if scope_key is not None and not view.covers(scope_key):
+            error = ScopeForbidden(f"{path}.exact_scope names a scope that this call does not see.")
+            refused.append(watch_pb2.FilterRefused(filter_id=one.filter_id, reason=error.reason, message=error.message))
+            continue
         filters.append(Filter(one.filter_id, types, frozenset(one.names), scope_key))
-    return tuple(filters) or (ALL,)
+    if refused and not filters:
+        raise ScopeForbidden(refused[0].message)
+    return tuple(filters) or (ALL,), refused

@@ -8,6 +8,7 @@ from typing import Any
 
 from threadkeep_chassis.canonical import canonical_text, parse_json, sha256_hex
 from threadkeep_config.domain import defaults, resolution
+from threadkeep_config.domain.redaction import redacted
 from threadkeep_config.domain.values import Entity, EntityType
 
 
@@ -15,6 +16,11 @@ def definition_of(entity: Entity) -> dict[str, Any]:
     """The JSON of an entity's definition; empty for one that is hidden or deleted."""
     document: dict[str, Any] = parse_json(entity.content.definition) if entity.content.definition else {}
     return document
+
+
+def shown_definition(entity: Entity) -> dict[str, Any]:
+    """The same for whoever may read it: without secrets."""
+    return redacted(entity.content.definition, definition_of(entity))
 
 
 def counting(candidates: Sequence[Entity]) -> Entity | None:

@@ -42,7 +42,10 @@ class Listener(Protocol):
         """Takes the changes that follow on what was told before."""
 
     def gap(self, oldest: int) -> None:
-        """Takes note that changes before `oldest` were compacted before this replica read them."""
+        """Takes note that changes before `oldest` were compacted before this replica read them.
+
+        What is told next may hold some of them.
+        """
 
 
 class Tail:
@@ -95,11 +98,15 @@ class Tail:
                     return
 
     def _tell(self, changes: Sequence[Logged]) -> None:
-        oldest = changes[0].entity.revision
         # Revisions are dense, so one that is missing was compacted.
-        if oldest != self.position + 1:
+        holes = [
+            after.entity.revision
+            for number, after in enumerate(changes)
+            if after.entity.revision != (changes[number - 1].entity.revision if number else self.position) + 1
+        ]
+        if holes:
             for listener in self._listeners:
-                listener.gap(oldest)
+                listener.gap(holes[-1])
         self.position = changes[-1].entity.revision
         for listener in self._listeners:
             listener.changed(changes)

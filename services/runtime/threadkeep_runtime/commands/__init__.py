@@ -7,11 +7,12 @@ A receipt is looked for before anything else, so that a replay gives the first r
 from threadkeep_runtime.commands.base import AnswerCheck, Origin, StateCheck
 from threadkeep_runtime.commands.checkpoints import CheckpointUseCases
 from threadkeep_runtime.commands.outbox import OutboxUseCases
+from threadkeep_runtime.commands.queue_places import QueuePlaces
 from threadkeep_runtime.commands.sessions import SessionUseCases
 from threadkeep_runtime.commands.tasks import TaskUseCases
 from threadkeep_runtime.commands.threads import ThreadUseCases
 
-__all__ = ["AnswerCheck", "Commands", "Origin", "StateCheck"]
+__all__ = ["AnswerCheck", "Commands", "Origin", "QueuePlaces", "StateCheck"]
 
 
 class Commands(SessionUseCases, TaskUseCases, ThreadUseCases, CheckpointUseCases, OutboxUseCases):

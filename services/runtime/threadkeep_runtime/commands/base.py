@@ -12,6 +12,7 @@ from threadkeep_chassis.scope import Grant, Scope
 from threadkeep_chassis.scope import Trace as CallTrace
 from threadkeep_chassis.signals import Signals
 from threadkeep_runtime.commands.deletions import Sweeper
+from threadkeep_runtime.commands.queue_places import QueuePlaces
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.errors import SessionNotFound
 from threadkeep_runtime.domain.state import Command as StateCommand
@@ -72,6 +73,7 @@ class UseCases:
         config: ConfigPeer,
         signals: Signals,
         check_answer: AnswerCheck,
+        places: QueuePlaces,
         check_state: StateCheck,
         sweeper: Sweeper,
     ) -> None:
@@ -80,6 +82,7 @@ class UseCases:
         self.config = config
         self.signals = signals
         self.check_answer = check_answer
+        self.places = places
         self.check_state = check_state
         self.declarations = Declarations()
         self.sweeper = sweeper

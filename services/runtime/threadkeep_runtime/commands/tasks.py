@@ -39,7 +39,8 @@ class TaskUseCases(UseCases):
     ) -> Outcome:
         """Pins the agent's manifest and submits. `rest` are the command's other fields.
 
-        Raises SessionNotFound, SessionBusy, IdTaken, AGENT_UNRESOLVED, FieldInvalid (no agent anywhere).
+        Raises SessionNotFound, SessionBusy, IdTaken, AGENT_UNRESOLVED, FieldInvalid (no agent anywhere),
+        LimitExceeded (the session's waiting tasks, or the queue's).
         """
         create: SessionDraft | None = rest["create"]
         thread_key = thread_key_of(origin.scope.key, session_id)
@@ -64,16 +65,17 @@ class TaskUseCases(UseCases):
             raise FieldInvalid("agent_name", "is required, since the session has no agent")
         if if_missing is not None:
             rest = {**rest, "if_missing": replace(if_missing, agent_name=agent_name)}
-        manifest = await self.config.resolve_manifest(origin.scope, origin.grant, agent_name, origin.trace)
-        command = commands.SubmitTask(
-            **to_thread(origin, session_id),
-            **rest,
-            agent_name=agent_name,
-            agent_revision=manifest.agent_revision,
-            manifest_digest=manifest.digest,
-            manifest=manifest.manifest_json,
-        )
-        return await self.submit(origin, command, render)
+        async with self.places.place(origin.scope.key, rest["queue"]):
+            manifest = await self.config.resolve_manifest(origin.scope, origin.grant, agent_name, origin.trace)
+            command = commands.SubmitTask(
+                **to_thread(origin, session_id),
+                **rest,
+                agent_name=agent_name,
+                agent_revision=manifest.agent_revision,
+                manifest_digest=manifest.digest,
+                manifest=manifest.manifest_json,
+            )
+            return await self.submit(origin, command, render)
 
     async def cancel_task(
         self, origin: Origin, task_id: str, reason: str, grace_seconds: float, render: Render
@@ -143,10 +145,12 @@ class TaskUseCases(UseCases):
             priority=old.priority,
             metadata=old.metadata,
             retry=old.retry,
+            timeouts=old.timeouts,
             retry_of=old.task_id,
             webhook=old.webhook,
         )
-        return await self.submit(origin, command, render)
+        async with self.places.place(origin.scope.key, old.queue):
+            return await self.submit(origin, command, render)
 
     async def cancel_tasks(
         self,

@@ -13,6 +13,7 @@ from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.outbox import OutboxDraft
 from threadkeep_runtime.domain.values import (
+    NO_TIMEOUTS,
     NO_TRACE,
     NOBODY,
     Actor,
@@ -22,6 +23,7 @@ from threadkeep_runtime.domain.values import (
     LeaseRef,
     Payload,
     RetryPolicy,
+    Timeouts,
     Trace,
     Webhook,
 )
@@ -116,6 +118,7 @@ class SubmitTask(Command):
     """No run opens earlier; None or past: at once."""
     retry_of: str | None = None
     """The task whose work is submitted once more."""
+    timeouts: Timeouts = NO_TIMEOUTS
     webhook: Webhook | None = None
     """Where its end is posted to."""
 
@@ -290,6 +293,25 @@ class EndCanceled(Command):
     kind = "end_canceled"
     run_id: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOutAttempt(Command):
+    """A lease has lasted as long as its task allows."""
+
+    kind = "time_out_attempt"
+    run_id: str
+    epoch: int
+    jitter: float = 0.0
+    """As in CommitThread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOutTask(Command):
+    """A task has taken, or waited, as long as it may."""
+
+    kind = "time_out_task"
+    task_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

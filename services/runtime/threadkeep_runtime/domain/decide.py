@@ -24,6 +24,7 @@ from threadkeep_runtime.domain.thread_commit import (
     remove_checkpoints,
 )
 from threadkeep_runtime.domain.tickets import pass_deadline, resolve_ticket
+from threadkeep_runtime.domain.timeouts import time_out_attempt, time_out_task
 from threadkeep_runtime.domain.waiting import cancel_tasks, open_due_task
 
 _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision]] = {
@@ -44,6 +45,8 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.RecoverLease: recover_lease,
     commands.EndCanceled: end_canceled,
     commands.PassDeadline: pass_deadline,
+    commands.TimeOutAttempt: time_out_attempt,
+    commands.TimeOutTask: time_out_task,
     commands.DeliverMessage: deliver_message,
     commands.DeliverTask: deliver_task,
 }

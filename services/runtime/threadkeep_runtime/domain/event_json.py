@@ -21,6 +21,7 @@ from threadkeep_runtime.domain.values import (
     Task,
     Thread,
     Ticket,
+    Timeouts,
     session_status,
 )
 
@@ -48,6 +49,8 @@ def task_json(task: Task, input_json: Mapping[str, Any] | None = None) -> dict[s
         retry_policy=_retry(task.retry),
         not_before=_time(task.not_before),
         retry_of=task.retry_of,
+        timeouts=_timeouts(task.timeouts),
+        deadline=_time(task.deadline),
         run_id=task.run_id,
         attempt=task.attempt,
         crash_count=task.crash_count,
@@ -149,7 +152,18 @@ def _retry(policy: RetryPolicy) -> dict[str, Any]:
         max_backoff=_duration(policy.max_backoff_seconds),
         multiplier=policy.multiplier,
         retryable_codes=list(policy.retryable_codes),
+        causes=[f"RETRY_CAUSE_{cause}" for cause in policy.retry_causes],
     )
+
+
+def _timeouts(timeouts: Timeouts) -> dict[str, Any] | None:
+    bounds = {
+        "total": timeouts.total_seconds,
+        "attempt": timeouts.attempt_seconds,
+        "waiting": timeouts.waiting_seconds,
+    }
+    found = {name: _duration(seconds) for name, seconds in bounds.items() if seconds is not None}
+    return found or None
 
 
 def payload_json(payload: Payload | None) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from threadkeep_runtime.domain.commands import EndCanceled, LeaseRun, RecoverLea
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import LeaseLost, NothingToRecover, RunNotFound, RunNotQueued
 from threadkeep_runtime.domain.event_json import run_json
-from threadkeep_runtime.domain.tasks import emit_run, emit_task, end_run
+from threadkeep_runtime.domain.tasks import after_seconds, earlier, emit_run, emit_task, end_run
 from threadkeep_runtime.domain.values import Failure, Lease, LeaseRef
 
 CRASHED = Failure("lease_expired", "The workers stopped answering until the task's budget was spent.")
@@ -42,11 +42,13 @@ def lease_run(view: View, command: LeaseRun, new_id: NewId) -> Decision:
             worker_id=command.worker_id,
             ttl_seconds=command.ttl_seconds,
             expire_time=view.now + timedelta(seconds=command.ttl_seconds),
+            attempt_deadline=earlier(task.deadline, after_seconds(view.now, task.timeouts.attempt_seconds)),
         )
     )
     emit_run(commit, "leased", {"epoch": str(run.epoch + 1), "worker_id": command.worker_id})
     if task.state == "SUBMITTED":
-        commit.set_task("WORKING")
+        # From now on only the total timeout counts: a worker has it.
+        commit.set_task("WORKING", timeout_time=task.deadline)
         emit_task(commit, "working", {})
     return commit.finish()
 
@@ -78,7 +80,8 @@ def recover_lease(view: View, command: RecoverLease, new_id: NewId) -> Decision:
     emit_run(commit, "lease_expired", {"epoch": str(run.epoch)})
     commit.set_run(crash_count=run.crash_count + 1)
     task = commit.set_task(crash_count=commit.task.crash_count + 1)
-    if task.cancel_request_time is None and task.spent >= task.retry.max_attempts:
+    is_last = task.spent >= task.retry.max_attempts or not task.retry.allows("CRASH")
+    if task.cancel_request_time is None and is_last:
         end_run(commit, "INDETERMINATE", failure=CRASHED)
     else:
         requeue(commit, "lease_expired")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from threadkeep_chassis.errors import FieldInvalid, IdTaken, LimitExceeded
@@ -61,6 +61,8 @@ def submit_into(view: View, commit: CommitDraft, command: SubmitTask) -> Decisio
         )
     if commit.run is not None and not waits:
         _give_way(view, commit, command)
+    starts = max(view.now, command.not_before or view.now)
+    deadline = after_seconds(starts, command.timeouts.total_seconds)
     task = Task(
         thread_key=command.thread_key,
         task_id=command.task_id,
@@ -77,6 +79,9 @@ def submit_into(view: View, commit: CommitDraft, command: SubmitTask) -> Decisio
         retry=command.retry,
         not_before=command.not_before,
         retry_of=command.retry_of,
+        timeouts=command.timeouts,
+        deadline=deadline,
+        timeout_time=earlier(deadline, after_seconds(starts, command.timeouts.waiting_seconds)),
         run_id=None if waits else command.run_id,
         webhook=command.webhook,
         create_time=view.now,
@@ -221,19 +226,30 @@ def open_next(commit: CommitDraft, reason: str) -> None:
             open_run(commit, commit.new_id(), reason)
 
 
-def fail_run(commit: CommitDraft, failure: Failure, jitter: float) -> None:
-    """Ends the open run FAILED. If the failure is retryable and the budget not spent, the task's next run opens (R7).
+def after_seconds(start: datetime, seconds: float | None) -> datetime | None:
+    """So much later; None if there is no bound."""
+    return None if seconds is None else start + timedelta(seconds=seconds)
+
+
+def earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    """The earlier of two bounds."""
+    return min((bound for bound in (one, other) if bound is not None), default=None)
+
+
+def fail_run(commit: CommitDraft, failure: Failure, jitter: float, cause: str = "FAILED") -> None:
+    """Ends the open run FAILED, or TIMED_OUT. If the policy allows another attempt, the task's next run opens (R7).
 
     A task whose cancellation was asked for is not tried again.
     """
     run, task = commit.run, commit.task
     assert run is not None
     assert task is not None
-    again = task.retry.retries(failure) and task.spent + 1 < task.retry.max_attempts
+    retries = task.retry.retries(failure) if cause == "FAILED" else task.retry.allows("TIMEOUT")
+    again = retries and task.spent + 1 < task.retry.max_attempts
     if not again or task.cancel_request_time is not None:
-        end_run(commit, "FAILED", failure=failure)
+        end_run(commit, cause, failure=failure)
         return
-    _close_run(commit, "FAILED", failure)
+    _close_run(commit, cause, failure)
     wait = task.retry.backoff_seconds(task.attempt, jitter)
     with commit.aside():
         open_run(commit, commit.new_id(), "retried", after=run, wait=wait)

@@ -75,9 +75,16 @@ class RetryPolicy:
     retryable_codes: tuple[str, ...] = ()
     """Failures that count as retryable whatever the worker says."""
 
+    retry_causes: tuple[str, ...] = ()
+    """CRASH, FAILURE, TIMEOUT: after what the task is tried again; empty: after all."""
+
+    def allows(self, cause: str) -> bool:
+        """True if what ended an attempt does not end the task."""
+        return not self.retry_causes or cause in self.retry_causes
+
     def retries(self, failure: Failure) -> bool:
         """True if another attempt may do better."""
-        return failure.retryable or failure.code in self.retryable_codes
+        return self.allows("FAILURE") and (failure.retryable or failure.code in self.retryable_codes)
 
     def backoff_seconds(self, attempt: int, jitter: float) -> float:
         """The pause after this attempt (from 1): at least half of what the policy says; the jitter says the rest."""
@@ -88,6 +95,21 @@ class RetryPolicy:
             if full >= self.max_backoff_seconds:
                 break
         return min(full, self.max_backoff_seconds) * (0.5 + 0.5 * jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a task may take; None: without bound."""
+
+    total_seconds: float | None = None
+    """From when it may start until it has ended."""
+    attempt_seconds: float | None = None
+    """How long a lease may last, renewed or not."""
+    waiting_seconds: float | None = None
+    """From when it may start until its first lease."""
+
+
+NO_TIMEOUTS = Timeouts()
 
 
 class Webhook(NamedTuple):
@@ -180,6 +202,11 @@ class Task:
     """No run of it opens earlier."""
     retry_of: str | None = None
     """The task that it retries."""
+    timeouts: Timeouts = NO_TIMEOUTS
+    deadline: datetime | None = None
+    """When its total timeout passes."""
+    timeout_time: datetime | None = None
+    """When it times out next, in total or waiting, unless something happens before."""
     run_id: str | None
     """Its latest run; None while it is enqueued, or not yet due."""
     attempt: int = 0
@@ -248,6 +275,8 @@ class Lease:
     worker_id: str
     ttl_seconds: float
     expire_time: datetime
+    attempt_deadline: datetime | None = None
+    """When the run is taken back, however often the lease is renewed."""
     cancel_deadline: datetime | None = None
     cancel_reason: str | None = None
 

@@ -19,6 +19,12 @@ class FeedSettings:
     live_queue_items: int = 256
     """How many live observations wait for one reader before they are dropped, with a gap to show for it."""
     live_queue_bytes: int = 1024 * 1024
+    live_peer_items: int = 4096
+    """How many live observations wait for another replica before they are dropped, with a gap that says so."""
+    live_peer_bytes: int = 4 * 1024 * 1024
+    live_announce_seconds: float = 5.0
+    """How often a replica tells the others all that its readers look at; changes it tells at once. One that was not
+    heard for three times as long is gone."""
     tail_events: int = 512
     """How many events the tail of a partition reads at once."""
     tail_linger_seconds: float = 30.0

@@ -85,8 +85,8 @@ class Observation(NamedTuple):
 class Gap:
     """Observations were dropped here."""
 
-    def __init__(self) -> None:
-        self.dropped_count = 1
+    def __init__(self, count: int = 1) -> None:
+        self.dropped_count = count
 
 
 class LiveQueue:
@@ -114,13 +114,18 @@ class LiveQueue:
             self._bytes += observation.size
             self._wake()
             return True
-        last = self._items[-1]
+        self.miss(1)
+        return False
+
+    def miss(self, count: int) -> None:
+        """Notes that observations are missing here. Never blocks."""
+        last = self._items[-1] if self._items else None
         if isinstance(last, Gap):
-            last.dropped_count += 1
+            last.dropped_count += count
         else:
             # A gap costs next to nothing, so it may stand above the limit.
-            self._items.append(Gap())
-        return False
+            self._items.append(Gap(count))
+            self._wake()
 
     def take(self) -> Observation | Gap | None:
         """The next one, or None."""

@@ -8,6 +8,7 @@ a while and passed by: nothing waits behind it.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,7 +18,15 @@ import structlog
 from threadkeep_chassis.database import Database, SyncConnection
 from threadkeep_chassis.errors import ThreadkeepError, Unavailable
 from threadkeep_chassis.logs import fault_facts
-from threadkeep_runtime.domain.commands import Command, EndCanceled, OpenDueTask, PassDeadline, RecoverLease
+from threadkeep_runtime.domain.commands import (
+    Command,
+    EndCanceled,
+    OpenDueTask,
+    PassDeadline,
+    RecoverLease,
+    TimeOutAttempt,
+    TimeOutTask,
+)
 from threadkeep_runtime.domain.errors import NothingToRecover
 from threadkeep_runtime.domain.values import SYSTEM
 from threadkeep_runtime.loops.backoff import Backoff
@@ -45,6 +54,11 @@ class Recovery:
         done = await self._each(
             leases.grace_over, lambda due: EndCanceled(**_of(due), run_id=due.run_id, epoch=due.epoch)
         )
+        done += await self._each(
+            leases.attempts_over,
+            lambda due: TimeOutAttempt(**_of(due), run_id=due.run_id, epoch=due.epoch, jitter=random.random()),
+        )
+        done += await self._each(waiting.timed_out, lambda due: TimeOutTask(**_of(due), task_id=due.task_id))
         for find in (leases.expired, leases.orphaned):
             done += await self._each(find, lambda due: RecoverLease(**_of(due), run_id=due.run_id, epoch=due.epoch))
         done += await self._each(leases.deadlines_passed, lambda due: PassDeadline(**_of(due), ticket_id=due.ticket_id))

@@ -1,4 +1,4 @@
-"""The commit pipeline: batches independent commits of one log partition into one transaction (R1, R2).
+"""The commit pipeline: batches independent commits into few transactions (R1, R2).
 
 Every change of a thread goes through here. `Pipeline.submit` is the way in for commands, `acquiring` for workers that
 wait for a run, `heartbeats` for what is no commit at all.
@@ -42,11 +42,13 @@ __all__ = [
 class PipelineSettings:
     """Bounds of the pipeline."""
 
+    corridors: int = 2
+    """Transactions under way at once; at most as many as there are partitions."""
     max_batch_commits: int = 64
     max_batch_bytes: int = 1024 * 1024
     """A larger commit goes alone: a row of 8 MiB holds the counter for tens of milliseconds."""
     max_pending_commits: int = 4096
-    """Per partition; more is RESOURCE_EXHAUSTED."""
+    """Per corridor; more is RESOURCE_EXHAUSTED."""
     max_waiting_workers: int = 10_000
     poll_seconds: float = 2.0
     """How often the queue is looked at without a signal."""
@@ -55,7 +57,7 @@ class PipelineSettings:
 
 
 class Pipeline:
-    """The corridors of all partitions."""
+    """The corridors; each serves a fixed part of the log partitions, the same part in every replica."""
 
     def __init__(
         self,
@@ -83,9 +85,9 @@ class Pipeline:
     async def start(self, loops: Loops) -> None:
         """Opens the corridors; their tasks belong to `loops`."""
         settings = self._settings
-        for partition in range(self.partitions):
+        for corridor in range(min(settings.corridors, self.partitions)):
             batcher = Batcher(
-                partition,
+                corridor,
                 await self._writer(),
                 self._transactor,
                 self._signals.notify,
@@ -97,7 +99,7 @@ class Pipeline:
                 retries=settings.retries,
             )
             self._batchers.append(batcher)
-            self._tasks.append(loops.spawn(f"pipeline-{partition}", batcher.run()))
+            self._tasks.append(loops.spawn(f"pipeline-{corridor}", batcher.run()))
         self.acquiring = Acquiring(
             await self._writer(),
             self._transactor,
@@ -113,7 +115,8 @@ class Pipeline:
 
     async def submit(self, work: Work) -> Outcome:
         """Commits. Returns the response, or raises the refusal. The commit goes on if the caller stops waiting."""
-        self._batchers[partition_of(work.command.thread_key, self.partitions)].put(work)
+        partition = partition_of(work.command.thread_key, self.partitions)
+        self._batchers[partition % len(self._batchers)].put(work)
         outcome = await asyncio.shield(work.done)
         if isinstance(outcome, ThreadkeepError):
             raise outcome

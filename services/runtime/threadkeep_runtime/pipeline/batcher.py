@@ -1,4 +1,4 @@
-"""The corridor of one log partition: takes what is waiting, commits it as one batch, answers, and takes the next.
+"""A corridor: takes what is waiting, commits it as one batch, answers, and takes the next.
 
 While a batch is under way the next one gathers, so load makes batches larger, not waits longer. A batch runs in this
 task whoever stops waiting for it: a caller's deadline never harms its neighbours.
@@ -41,11 +41,11 @@ _log = structlog.get_logger("threadkeep.pipeline")
 
 
 class Batcher:
-    """One partition's queue and its one writer."""
+    """A queue and its one writer."""
 
     def __init__(
         self,
-        partition: int,
+        corridor: int,
         writer: Writer,
         transactor: Transactor,
         notify: Callable[..., None],
@@ -57,7 +57,7 @@ class Batcher:
         max_pending: int,
         retries: int,
     ) -> None:
-        self._name = str(partition)
+        self._name = str(corridor)
         self._writer = writer
         self._transactor = transactor
         self._notify = notify
@@ -188,7 +188,7 @@ class Batcher:
             self._transactor.known.learn([applied.decision for applied in written.applied])
             self._notify(*sorted(written.topics))
         except Exception as error:
-            _log.error("signalling failed", partition=self._name, **fault_facts(error))
+            _log.error("signalling failed", corridor=self._name, **fault_facts(error))
 
     def _refusal(self, error: Exception, attempt: int) -> ThreadkeepError | None:
         """What the one who failed alone is told; None if another attempt may succeed."""
@@ -202,7 +202,7 @@ class Batcher:
         if is_data_error(error):
             # Such as a key longer than the indexes take. The database does not say which field it came from.
             return FieldInvalid("request", "holds a value that the database can't hold; shorten its names and keys")
-        _log.error("commit failed", partition=self._name, **fault_facts(error))
+        _log.error("commit failed", corridor=self._name, **fault_facts(error))
         return Internal()
 
     def _settle_all(self, batch: Sequence[Work], refusal: ThreadkeepError) -> None:

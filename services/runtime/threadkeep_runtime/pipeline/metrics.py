@@ -13,10 +13,10 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 
 
 class PipelineMetrics:
-    """Labels are partitions."""
+    """Labels are corridors."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        names = ["partition"]
+        names = ["corridor"]
         self._waiting = Gauge("threadkeep_pipeline_waiting", "Commits that wait for a batch", names, registry=registry)
         self._started = Counter(
             "threadkeep_pipeline_batches_started", "Batches that were begun", names, registry=registry
@@ -36,28 +36,28 @@ class PipelineMetrics:
         self._leased = Counter("threadkeep_leases", "Runs leased to workers", registry=registry)
         self._recovered = Counter("threadkeep_recoveries", "What loops have recovered", ["kind"], registry=registry)
 
-    def waiting(self, partition: str, count: int) -> None:
+    def waiting(self, corridor: str, count: int) -> None:
         """How many commits wait."""
-        self._waiting.labels(partition).set(count)
+        self._waiting.labels(corridor).set(count)
 
     @contextmanager
-    def timed(self, partition: str, commits: int) -> Iterator[None]:
+    def timed(self, corridor: str, commits: int) -> Iterator[None]:
         """Counts a batch and how long it takes."""
-        self._started.labels(partition).inc()
-        self._batches.labels(partition).observe(commits)
+        self._started.labels(corridor).inc()
+        self._batches.labels(corridor).observe(commits)
         started = time.perf_counter()
         try:
             yield
         finally:
-            self._seconds.labels(partition).observe(time.perf_counter() - started)
+            self._seconds.labels(corridor).observe(time.perf_counter() - started)
 
-    def replayed_alone(self, partition: str) -> None:
+    def replayed_alone(self, corridor: str) -> None:
         """A batch was taken apart."""
-        self._alone.labels(partition).inc()
+        self._alone.labels(corridor).inc()
 
-    def retried(self, partition: str) -> None:
+    def retried(self, corridor: str) -> None:
         """A batch is tried again: it collided with another replica's, or its connection was lost."""
-        self._retried.labels(partition).inc()
+        self._retried.labels(corridor).inc()
 
     def leased(self, count: int) -> None:
         """Runs were leased."""

@@ -33,6 +33,7 @@ from threadkeep_runtime.domain.values import (
     LeaseRef,
     Payload,
     RetryPolicy,
+    Timeouts,
     thread_key_of,
 )
 from threadkeep_runtime.service.answers import answer_problem, schema_problem
@@ -43,6 +44,8 @@ MAX_TEXT = 256
 MAX_ATTEMPTS = 1000
 DEFAULT_BACKOFF_SECONDS, DEFAULT_MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0, 24 * 3600.0
 DEFAULT_MULTIPLIER, MAX_MULTIPLIER = 2.0, 100.0
+
+LEAST_TIMEOUT_SECONDS, MOST_TIMEOUT_SECONDS = 0.001, 10 * 366 * 24 * 3600.0
 
 OWN_TYPES = "threadkeep."
 
@@ -168,7 +171,26 @@ def retry_policy_of(policy: task_pb2.RetryPolicy, default_attempts: int) -> Retr
         max_backoff_seconds=most,
         multiplier=policy.multiplier or DEFAULT_MULTIPLIER,
         retryable_codes=tuple(dict.fromkeys(policy.retryable_codes)),
+        retry_causes=tuple(dict.fromkeys(_retry_cause(cause, path) for cause in policy.causes)),
     )
+
+
+def _retry_cause(cause: int, path: str) -> str:
+    name = enum_name(task_pb2.RetryCause, cause, "RETRY_CAUSE_", f"{path}.causes")
+    if name == "UNSPECIFIED":
+        raise FieldInvalid(f"{path}.causes", "are CRASH, FAILURE or TIMEOUT")
+    return name
+
+
+def timeouts_of(timeouts: task_pb2.TaskTimeouts) -> Timeouts:
+    """How long a task may take. Raises FieldInvalid."""
+
+    def bound(name: str) -> float | None:
+        if not timeouts.HasField(name):  # type: ignore[arg-type]
+            return None
+        return seconds_of(timeouts, name, 0.0, least=LEAST_TIMEOUT_SECONDS, most=MOST_TIMEOUT_SECONDS, path="timeouts")
+
+    return Timeouts(bound("total"), bound("attempt"), bound("waiting"))
 
 
 def task_input_of(message: task_pb2.TaskInput, new_id: NewId, limits: Limits) -> tuple[bytes, dict[str, Any]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from google.protobuf.duration_pb2 import Duration
+
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.runtime.v1 import commit_pb2, run_pb2, session_pb2, task_pb2, ticket_pb2, webhook_pb2
 from threadkeep_chassis.cursors import LOG_KIND, CursorCodec
 from threadkeep_runtime.domain.values import (
+    NO_TIMEOUTS,
     Actor,
     Answer,
     Failure,
@@ -17,6 +20,7 @@ from threadkeep_runtime.domain.values import (
     Task,
     Thread,
     Ticket,
+    Timeouts,
     session_status,
 )
 from threadkeep_runtime.store.apply import Applied
@@ -63,6 +67,8 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         retry_policy=_retry_to_proto(task.retry),
         not_before=task.not_before,  # type: ignore[arg-type]
         retry_of=task.retry_of,
+        timeouts=_timeouts_to_proto(task.timeouts),
+        deadline=task.deadline,  # type: ignore[arg-type]
         attempt=task.attempt,
         run_id=task.run_id,
         crash_count=task.crash_count,
@@ -112,7 +118,27 @@ def _retry_to_proto(policy: RetryPolicy) -> task_pb2.RetryPolicy:
         max_backoff=timedelta(seconds=policy.max_backoff_seconds),  # type: ignore[arg-type]
         multiplier=policy.multiplier,
         retryable_codes=policy.retryable_codes,
+        causes=[f"RETRY_CAUSE_{cause}" for cause in policy.retry_causes],  # type: ignore[misc]
     )
+
+
+def _timeouts_to_proto(timeouts: Timeouts) -> task_pb2.TaskTimeouts | None:
+    if timeouts == NO_TIMEOUTS:
+        return None
+    return task_pb2.TaskTimeouts(
+        total=duration_to_proto(timeouts.total_seconds),
+        attempt=duration_to_proto(timeouts.attempt_seconds),
+        waiting=duration_to_proto(timeouts.waiting_seconds),
+    )
+
+
+def duration_to_proto(seconds: float | None) -> Duration | None:
+    """A duration to the microsecond; None stays None."""
+    if seconds is None:
+        return None
+    duration = Duration()
+    duration.FromMicroseconds(round(seconds * 1e6))
+    return duration
 
 
 def ticket_to_proto(ticket: Ticket) -> ticket_pb2.Ticket:

@@ -75,6 +75,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             else None,
             "if_missing": if_missing,
             "not_before": parse.optional_time(request, "not_before"),
+            "timeouts": parse.timeouts_of(request.timeouts),
         }
 
         def render(applied: Applied) -> bytes:

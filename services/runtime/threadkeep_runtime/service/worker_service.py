@@ -6,7 +6,6 @@ import asyncio
 import json
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.runtime.v1 import commit_pb2, worker_service_pb2, worker_service_pb2_grpc
@@ -16,7 +15,13 @@ from threadkeep_runtime.pipeline import Acquired, Waiter
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, origin_of, request_of
 from threadkeep_runtime.service.live import LivePublisher
-from threadkeep_runtime.service.render import run_to_proto, session_to_proto, task_to_proto, ticket_to_proto
+from threadkeep_runtime.service.render import (
+    duration_to_proto,
+    run_to_proto,
+    session_to_proto,
+    task_to_proto,
+    ticket_to_proto,
+)
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.store.apply import Applied
 from threadkeep_runtime.store.leases import Beat
@@ -80,6 +85,7 @@ class WorkerServicer(LivePublisher, worker_service_pb2_grpc.WorkerServiceService
             lease_expire_time=renewed.expire_time,  # type: ignore[arg-type]
             cancel_requested=renewed.cancel_requested,
             cancel_reason=renewed.cancel_reason,
+            time_left=duration_to_proto(renewed.seconds_left),
         )
 
     async def ReleaseRun(
@@ -108,13 +114,13 @@ def _acquired(acquired: Acquired, ttl_seconds: float) -> bytes:
     assert run is not None
     assert task is not None
     assert lease is not None
-    ttl = Duration()
-    ttl.FromMicroseconds(round(ttl_seconds * 1e6))
+    left = None if lease.attempt_deadline is None else (lease.attempt_deadline - decision.now).total_seconds()
     return pb.AcquireRunResponse(
         acquired=pb.AcquiredRun(
             lease=commit_pb2.Lease(run_id=run.run_id, epoch=lease.epoch),
             lease_expire_time=lease.expire_time,  # type: ignore[arg-type]
-            lease_ttl=ttl,
+            lease_ttl=duration_to_proto(ttl_seconds),
+            time_left=duration_to_proto(left),
             scope=payload_pb2.Scope(values=json.loads(acquired.scope)),
             run=run_to_proto(run, lease.expire_time),
             task=task_to_proto(task),

@@ -18,6 +18,7 @@ _TASK_CHANGES = (
     "attempt",
     "crash_count",
     "open_ticket_ids",
+    "timeout_time",
     "cancel_request_time",
     "cancel_reason",
     "result",

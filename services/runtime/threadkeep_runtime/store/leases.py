@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -20,6 +20,7 @@ _LEASES = locked_in_key_order(
         leases.c.run_id,
         leases.c.epoch,
         leases.c.ttl_seconds,
+        leases.c.attempt_deadline,
         leases.c.cancel_deadline,
         leases.c.cancel_reason,
     ).where(sa.tuple_(leases.c.scope_key, leases.c.run_id).in_(sa.bindparam("pairs", expanding=True))),
@@ -28,14 +29,6 @@ _LEASES = locked_in_key_order(
 _RENEW = sa.update(leases).where(leases.c.thread_key == sa.bindparam("key_thread_key"))
 _RUNS = sa.select(runs.c.scope_key, runs.c.run_id).where(
     sa.tuple_(runs.c.scope_key, runs.c.run_id).in_(sa.bindparam("pairs", expanding=True))
-)
-_EXPIRED = (
-    sa.select(leases.c.scope_key, runs.c.session_id, leases.c.thread_key, leases.c.run_id, leases.c.epoch)
-    .join(runs, sa.and_(runs.c.thread_key == leases.c.thread_key, runs.c.run_id == leases.c.run_id))
-    .where(leases.c.expire_time <= sa.bindparam("now", type_=leases.c.expire_time.type))
-    .order_by(leases.c.expire_time, leases.c.thread_key)
-    .limit(sa.bindparam("count"))
-    .offset(sa.bindparam("offset"))
 )
 # B58: a run that is RUNNING has a lease row. One without (a damaged restore, say) would run for ever.
 _ORPHANED = (
@@ -48,14 +41,22 @@ _ORPHANED = (
     .limit(sa.bindparam("count"))
     .offset(sa.bindparam("offset"))
 )
-_GRACE_OVER = (
-    sa.select(leases.c.scope_key, runs.c.session_id, leases.c.thread_key, leases.c.run_id, leases.c.epoch)
-    .join(runs, sa.and_(runs.c.thread_key == leases.c.thread_key, runs.c.run_id == leases.c.run_id))
-    .where(leases.c.cancel_deadline <= sa.bindparam("now", type_=leases.c.expire_time.type))
-    .order_by(leases.c.cancel_deadline, leases.c.thread_key)
-    .limit(sa.bindparam("count"))
-    .offset(sa.bindparam("offset"))
-)
+
+
+def _past(bound: sa.Column[datetime]) -> sa.Select[Any]:
+    return (
+        sa.select(leases.c.scope_key, runs.c.session_id, leases.c.thread_key, leases.c.run_id, leases.c.epoch)
+        .join(runs, sa.and_(runs.c.thread_key == leases.c.thread_key, runs.c.run_id == leases.c.run_id))
+        .where(bound <= sa.bindparam("now", type_=leases.c.expire_time.type))
+        .order_by(bound, leases.c.thread_key)
+        .limit(sa.bindparam("count"))
+        .offset(sa.bindparam("offset"))
+    )
+
+
+_EXPIRED = _past(leases.c.expire_time)
+_GRACE_OVER = _past(leases.c.cancel_deadline)
+_ATTEMPTS_OVER = _past(leases.c.attempt_deadline)
 _DEADLINES = (
     sa.select(tickets.c.scope_key, tickets.c.session_id, tickets.c.thread_key, tickets.c.ticket_id)
     .where(
@@ -86,6 +87,8 @@ class Renewed(NamedTuple):
     expire_time: datetime
     cancel_requested: bool
     cancel_reason: str
+    seconds_left: float | None = None
+    """How long the lease may last, renewed or not; None: without bound."""
 
 
 class DueLease(NamedTuple):
@@ -123,7 +126,8 @@ def renew(connection: Connection, beats: Sequence[Beat], now: datetime) -> list[
             continue
         expire_time = now + timedelta(seconds=row.ttl_seconds)
         rows[row.thread_key] = {"key_thread_key": row.thread_key, "expire_time": expire_time}
-        answers.append(Renewed(expire_time, row.cancel_deadline is not None, row.cancel_reason or ""))
+        left = None if row.attempt_deadline is None else max(0.0, (row.attempt_deadline - now).total_seconds())
+        answers.append(Renewed(expire_time, row.cancel_deadline is not None, row.cancel_reason or "", left))
     if rows:
         connection.execute(_RENEW, list(rows.values()))
     missing = [pair for pair in pairs if pair not in found]
@@ -151,6 +155,12 @@ def grace_over(connection: Connection, now: datetime, count: int, offset: int) -
     """Leases of canceled tasks whose grace period is over."""
     page = {"now": now, "count": count, "offset": offset}
     return [DueLease(*row) for row in connection.execute(_GRACE_OVER, page)]
+
+
+def attempts_over(connection: Connection, now: datetime, count: int, offset: int) -> list[DueLease]:
+    """Leases that have lasted as long as their tasks allow."""
+    page = {"now": now, "count": count, "offset": offset}
+    return [DueLease(*row) for row in connection.execute(_ATTEMPTS_OVER, page)]
 
 
 def deadlines_passed(connection: Connection, now: datetime, count: int, offset: int) -> list[DueTicket]:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from threadkeep.common.v1 import payload_pb2
 from threadkeep_runtime import tables
 from threadkeep_runtime.domain.values import (
+    NO_TIMEOUTS,
     Actor,
     Answer,
     Event,
@@ -23,6 +24,7 @@ from threadkeep_runtime.domain.values import (
     Task,
     Thread,
     Ticket,
+    Timeouts,
     Webhook,
 )
 
@@ -39,11 +41,12 @@ def columns_of(value_type: type, table: sa.Table, prefix: str = "") -> list[sa.L
 THREAD_COLUMNS = tuple(field.name for field in fields(Thread))
 TASK_COLUMNS = tuple(column.key for column in tables.tasks.c)
 _RETRY_COLUMNS = tuple(field.name for field in fields(RetryPolicy))
+_TIMEOUT_COLUMNS = tuple(field.name for field in fields(Timeouts))
 RUN_COLUMNS = tuple(column.key for column in tables.runs.c)
 LEASE_COLUMNS = tuple(column.key for column in tables.leases.c)
 TICKET_COLUMNS = tuple(column.key for column in tables.tickets.c)
 
-_TASK_FIELDS = tuple(name for name in TASK_COLUMNS if name not in _RETRY_COLUMNS)
+_TASK_FIELDS = tuple(name for name in TASK_COLUMNS if name not in (*_RETRY_COLUMNS, *_TIMEOUT_COLUMNS))
 _task_values = attrgetter(*_TASK_FIELDS)
 _run_values = attrgetter(*RUN_COLUMNS)
 _thread_values = attrgetter(*THREAD_COLUMNS)
@@ -64,7 +67,10 @@ def task_of(row: Row, prefix: str = "") -> Task:
     """A task. Without the columns `input` and `result` in the row these are empty."""
     found = {name: row[prefix + name] for name in _TASK_FIELDS if prefix + name in row}
     retry = {name: row[prefix + name] for name in _RETRY_COLUMNS}
-    found["retry"] = RetryPolicy(**{**retry, "retryable_codes": tuple(retry["retryable_codes"])})
+    listed = {name: tuple(retry[name]) for name in ("retryable_codes", "retry_causes")}
+    found["retry"] = RetryPolicy(**{**retry, **listed})
+    bounds = {name: row[prefix + name] for name in _TIMEOUT_COLUMNS}
+    found["timeouts"] = Timeouts(**bounds) if any(bounds.values()) else NO_TIMEOUTS
     found.setdefault("input", b"")
     found["run_id"] = found["run_id"] or None
     found["open_ticket_ids"] = tuple(found["open_ticket_ids"])
@@ -79,6 +85,8 @@ def task_row(task: Task) -> dict[str, Any]:
     row = dict(zip(_TASK_FIELDS, _task_values(task), strict=True))
     row.update({name: getattr(task.retry, name) for name in _RETRY_COLUMNS})
     row["retryable_codes"] = list(task.retry.retryable_codes)
+    row["retry_causes"] = list(task.retry.retry_causes)
+    row.update({name: getattr(task.timeouts, name) for name in _TIMEOUT_COLUMNS})
     row["run_id"] = task.run_id or ""
     row["open_ticket_ids"] = list(task.open_ticket_ids)
     row["result"] = payload_bytes(task.result)

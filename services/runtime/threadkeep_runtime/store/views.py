@@ -53,13 +53,14 @@ _LOCK_THREADS = locked_in_key_order(
 _LOCK_LEASES = locked_in_key_order(
     sa.select(leases.c.thread_key).where(one_of(leases.c.thread_key, "thread_keys")), leases.c.thread_key
 )
-_ENDS_LEASES = (commands.RecoverLease, commands.EndCanceled)
+_ENDS_LEASES = (commands.RecoverLease, commands.EndCanceled, commands.TimeOutAttempt)
 _SHOWS_TICKETS = (
     commands.DeleteSession,
     commands.CancelTask,
     commands.CancelTasks,
     commands.ResolveTicket,
     commands.PassDeadline,
+    commands.TimeOutTask,
 )
 _MAY_END_A_RUN = (
     commands.CommitThread,
@@ -68,6 +69,7 @@ _MAY_END_A_RUN = (
     commands.ReleaseRun,
     commands.PassDeadline,
     commands.OpenDueTask,
+    commands.TimeOutTask,
     *_ENDS_LEASES,
 )
 
@@ -226,7 +228,7 @@ def _run_named(command: commands.Command) -> str | None:
 
 
 def _task_named(command: commands.Command) -> str | None:
-    return command.task_id if isinstance(command, commands.CancelTask) else None
+    return command.task_id if isinstance(command, (commands.CancelTask, commands.TimeOutTask)) else None
 
 
 def _ticket_named(command: commands.Command) -> str | None:

@@ -28,6 +28,27 @@ _DUE = (
     .limit(sa.bindparam("count"))
     .offset(sa.bindparam("offset"))
 )
+_TIMED_OUT = (
+    sa.select(tasks.c.scope_key, tasks.c.session_id, tasks.c.thread_key, tasks.c.task_id)
+    .where(
+        tasks.c.end_time.is_(None),
+        tasks.c.timeout_time.is_not(None),
+        tasks.c.timeout_time <= sa.bindparam("now", type_=tasks.c.timeout_time.type),
+    )
+    .order_by(tasks.c.timeout_time, tasks.c.thread_key, tasks.c.task_id)
+    .limit(sa.bindparam("count"))
+    .offset(sa.bindparam("offset"))
+)
+_QUEUED = sa.select(sa.func.count()).select_from(
+    sa.select(tasks.c.task_id)
+    .where(
+        tasks.c.scope_key == sa.bindparam("scope_key"),
+        tasks.c.queue == sa.bindparam("queue"),
+        tasks.c.state == SUBMITTED,
+    )
+    .limit(sa.bindparam("most"))
+    .subquery()
+)
 _MANIFEST = sa.select(manifests.c.manifest).where(manifests.c.digest == sa.bindparam("digest"))
 
 
@@ -37,6 +58,27 @@ class DueThread(NamedTuple):
     scope_key: str
     session_id: str
     thread_key: str
+
+
+class DueTask(NamedTuple):
+    """A task that has taken, or waited, as long as it may."""
+
+    scope_key: str
+    session_id: str
+    thread_key: str
+    task_id: str
+
+
+def timed_out(connection: Connection, now: datetime, count: int, offset: int) -> list[DueTask]:
+    """Tasks whose total or waiting timeout has passed, the longest first."""
+    page = {"now": now, "count": count, "offset": offset}
+    return [DueTask(*row) for row in connection.execute(_TIMED_OUT, page)]
+
+
+def queued_count(connection: Connection, scope_key: str, queue: str, most: int) -> int:
+    """How many of the scope's tasks in the queue no worker has had yet; counted no further than `most`."""
+    found = connection.scalar(_QUEUED, {"scope_key": scope_key, "queue": queue, "most": most})
+    return int(found or 0)
 
 
 def due(connection: Connection, now: datetime, count: int, offset: int) -> list[DueThread]:

@@ -36,10 +36,18 @@ tasks = sa.Table(
     sa.Column("max_backoff_seconds", sa.Double, nullable=False, server_default=sa.text("60")),
     sa.Column("multiplier", sa.Double, nullable=False, server_default=sa.text("2")),
     sa.Column("retryable_codes", JsonText(), nullable=False, server_default=sa.text("'[]'")),
+    sa.Column("retry_causes", JsonText(), nullable=False, server_default=sa.text("'[]'")),
     # No run of it opens earlier; NULL: at once.
     sa.Column("not_before", UtcTimestamp()),
     # The task that it retries.
     sa.Column("retry_of", Key()),
+    # How long it may take: NULL is without bound.
+    sa.Column("total_seconds", sa.Double),
+    sa.Column("attempt_seconds", sa.Double),
+    sa.Column("waiting_seconds", sa.Double),
+    # When its total timeout passes; when it times out next, in total or waiting.
+    sa.Column("deadline", UtcTimestamp()),
+    sa.Column("timeout_time", UtcTimestamp()),
     # How many runs it had.
     sa.Column("attempt", sa.Integer, nullable=False, server_default=sa.text("1")),
     # The latest run; '' while the task is enqueued, or not yet due.
@@ -74,6 +82,14 @@ partial_index(
 )
 # Which tasks become due without anybody's help (R24).
 partial_index("tasks_due", tasks.c.not_before, where=sa.and_(_waiting, tasks.c.not_before.is_not(None)))
+# Which tasks take too long (R24).
+partial_index(
+    "tasks_timeout",
+    tasks.c.timeout_time,
+    where=sa.and_(tasks.c.end_time.is_(None), tasks.c.timeout_time.is_not(None)),
+)
+# How many tasks no worker has had yet (X9).
+partial_index("tasks_queued", tasks.c.scope_key, tasks.c.queue, where=tasks.c.state == sa.text("'SUBMITTED'"))
 # What a scope still has to do.
 partial_index("tasks_unfinished", tasks.c.scope_key, tasks.c.thread_key, where=tasks.c.end_time.is_(None))
 
@@ -140,6 +156,8 @@ leases = sa.Table(
     sa.Column("worker_id", Key(), nullable=False),
     sa.Column("ttl_seconds", sa.Double, nullable=False),
     sa.Column("expire_time", UtcTimestamp(), nullable=False),
+    # When the run is taken back, however often the lease is renewed; NULL: never (R24).
+    sa.Column("attempt_deadline", UtcTimestamp()),
     # Set once the task's cancellation was asked for: when the run loses its epoch (R9).
     sa.Column("cancel_deadline", UtcTimestamp()),
     sa.Column("cancel_reason", JsonText()),

@@ -26,17 +26,21 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/artifacts/v1/artifact.proto\x12\x17threadkeep.artifacts.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"\xe7\x03\n\x10\x41rtifactMetadata\x12\x1c\n\x04name\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x02\x10\x01R\x04name\x12\x1b\n\x04type\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x04type\x12&\n\nmedia_type\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\tmediaType\x12U\n\x06labels\x18\x04 \x03(\x0b\x32\x35.threadkeep.artifacts.v1.ArtifactMetadata.LabelsEntryB\x06\xb2\x9f\x19\x02\x18@R\x06labels\x12*\n\nsession_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12$\n\x07task_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12\"\n\x06run_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\x05runId\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x08 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x0c\x63heckpointId\x88\x01\x01\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_session_idB\n\n\x08_task_idB\t\n\x07_run_idB\x10\n\x0e_checkpoint_id\"\xca\x02\n\x0f\x41rtifactVersion\x12\x1f\n\x0b\x61rtifact_id\x18\x01 \x01(\tR\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\x12\x45\n\x08metadata\x18\x03 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataR\x08metadata\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06sha256\x18\x05 \x01(\tR\x06sha256\x12;\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12L\n\x14\x61rtifact_create_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x12\x61rtifactCreateTimeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/artifacts/v1/artifact.proto\x12\x17threadkeep.artifacts.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"`\n\x11\x41rtifactReference\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12 \n\x07version\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x07version\"\xf5\x05\n\x10\x41rtifactMetadata\x12\x1a\n\x04name\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02R\x04name\x12\x1b\n\x04type\x18\x02 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\x04type\x12&\n\nmedia_type\x18\x03 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x02R\tmediaType\x12U\n\x06labels\x18\x04 \x03(\x0b\x32\x35.threadkeep.artifacts.v1.ArtifactMetadata.LabelsEntryB\x06\xb2\x9f\x19\x02\x18@R\x06labels\x12*\n\nsession_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12$\n\x07task_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12\"\n\x06run_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\x05runId\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x08 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x0c\x63heckpointId\x88\x01\x01\x12 \n\x04path\x18\t \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08H\x04R\x04path\x88\x01\x01\x12\x43\n\nvisibility\x18\n \x01(\x0e\x32#.threadkeep.artifacts.v1.VisibilityR\nvisibility\x12\x32\n\x0eparent_version\x18\x0b \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x05R\rparentVersion\x88\x01\x01\x12W\n\rproduced_from\x18\x0c \x03(\x0b\x32*.threadkeep.artifacts.v1.ArtifactReferenceB\x06\xb2\x9f\x19\x02\x18@R\x0cproducedFrom\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_session_idB\n\n\x08_task_idB\t\n\x07_run_idB\x10\n\x0e_checkpoint_idB\x07\n\x05_pathB\x11\n\x0f_parent_version\"\xca\x02\n\x0f\x41rtifactVersion\x12\x1f\n\x0b\x61rtifact_id\x18\x01 \x01(\tR\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\x12\x45\n\x08metadata\x18\x03 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataR\x08metadata\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06sha256\x18\x05 \x01(\tR\x06sha256\x12;\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12L\n\x14\x61rtifact_create_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x12\x61rtifactCreateTime*k\n\nVisibility\x12\x1a\n\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x16\n\x12VISIBILITY_PRIVATE\x10\x01\x12\x12\n\x0eVISIBILITY_RUN\x10\x02\x12\x15\n\x11VISIBILITY_PUBLIC\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'threadkeep.artifacts.v1.artifact_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ARTIFACTREFERENCE'].fields_by_name['artifact_id']._loaded_options = None
+  _globals['_ARTIFACTREFERENCE'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_ARTIFACTREFERENCE'].fields_by_name['version']._loaded_options = None
+  _globals['_ARTIFACTREFERENCE'].fields_by_name['version']._serialized_options = b'\262\237\031\002 \001'
   _globals['_ARTIFACTMETADATA_LABELSENTRY']._loaded_options = None
   _globals['_ARTIFACTMETADATA_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_ARTIFACTMETADATA'].fields_by_name['name']._loaded_options = None
-  _globals['_ARTIFACTMETADATA'].fields_by_name['name']._serialized_options = b'\262\237\031\004\010\002\020\001'
+  _globals['_ARTIFACTMETADATA'].fields_by_name['name']._serialized_options = b'\262\237\031\002\010\002'
   _globals['_ARTIFACTMETADATA'].fields_by_name['type']._loaded_options = None
   _globals['_ARTIFACTMETADATA'].fields_by_name['type']._serialized_options = b'\262\237\031\003\030\200\002'
   _globals['_ARTIFACTMETADATA'].fields_by_name['media_type']._loaded_options = None
@@ -51,10 +55,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARTIFACTMETADATA'].fields_by_name['run_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_ARTIFACTMETADATA'].fields_by_name['checkpoint_id']._loaded_options = None
   _globals['_ARTIFACTMETADATA'].fields_by_name['checkpoint_id']._serialized_options = b'\262\237\031\002\010\001'
-  _globals['_ARTIFACTMETADATA']._serialized_start=137
-  _globals['_ARTIFACTMETADATA']._serialized_end=624
-  _globals['_ARTIFACTMETADATA_LABELSENTRY']._serialized_start=511
-  _globals['_ARTIFACTMETADATA_LABELSENTRY']._serialized_end=568
-  _globals['_ARTIFACTVERSION']._serialized_start=627
-  _globals['_ARTIFACTVERSION']._serialized_end=957
+  _globals['_ARTIFACTMETADATA'].fields_by_name['path']._loaded_options = None
+  _globals['_ARTIFACTMETADATA'].fields_by_name['path']._serialized_options = b'\262\237\031\003\030\200\010'
+  _globals['_ARTIFACTMETADATA'].fields_by_name['parent_version']._loaded_options = None
+  _globals['_ARTIFACTMETADATA'].fields_by_name['parent_version']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_ARTIFACTMETADATA'].fields_by_name['produced_from']._loaded_options = None
+  _globals['_ARTIFACTMETADATA'].fields_by_name['produced_from']._serialized_options = b'\262\237\031\002\030@'
+  _globals['_VISIBILITY']._serialized_start=1327
+  _globals['_VISIBILITY']._serialized_end=1434
+  _globals['_ARTIFACTREFERENCE']._serialized_start=136
+  _globals['_ARTIFACTREFERENCE']._serialized_end=232
+  _globals['_ARTIFACTMETADATA']._serialized_start=235
+  _globals['_ARTIFACTMETADATA']._serialized_end=992
+  _globals['_ARTIFACTMETADATA_LABELSENTRY']._serialized_start=851
+  _globals['_ARTIFACTMETADATA_LABELSENTRY']._serialized_end=908
+  _globals['_ARTIFACTVERSION']._serialized_start=995
+  _globals['_ARTIFACTVERSION']._serialized_end=1325
 # @@protoc_insertion_point(module_scope)

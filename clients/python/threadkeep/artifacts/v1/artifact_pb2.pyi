@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +19,60 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Visibility:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VisibilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Visibility.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VISIBILITY_UNSPECIFIED: _Visibility.ValueType  # 0
+    """As PUBLIC."""
+    VISIBILITY_PRIVATE: _Visibility.ValueType  # 1
+    """The holder of the run's lease, and operators (callers with the grant over all scopes). Needs run_id."""
+    VISIBILITY_RUN: _Visibility.ValueType  # 2
+    """Readers of the session, and operators. Needs session_id."""
+    VISIBILITY_PUBLIC: _Visibility.ValueType  # 3
+    """Every reader of the scope."""
+
+class Visibility(_Visibility, metaclass=_VisibilityEnumTypeWrapper):
+    """Who may read a version inside its scope. Whoever may not is told that there is no such version."""
+
+VISIBILITY_UNSPECIFIED: Visibility.ValueType  # 0
+"""As PUBLIC."""
+VISIBILITY_PRIVATE: Visibility.ValueType  # 1
+"""The holder of the run's lease, and operators (callers with the grant over all scopes). Needs run_id."""
+VISIBILITY_RUN: Visibility.ValueType  # 2
+"""Readers of the session, and operators. Needs session_id."""
+VISIBILITY_PUBLIC: Visibility.ValueType  # 3
+"""Every reader of the scope."""
+Global___Visibility: _TypeAlias = Visibility  # noqa: Y015
+
+@_typing.final
+class ArtifactReference(_message.Message):
+    """A version of an artifact of the same scope."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    artifact_id: _builtins.str
+    """The artifact's id."""
+    version: _builtins.int
+    """The version. 0: the latest, at the time of reading."""
+    def __init__(
+        self,
+        *,
+        artifact_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArtifactReference: _TypeAlias = ArtifactReference  # noqa: Y015
 
 @_typing.final
 class ArtifactMetadata(_message.Message):
@@ -53,12 +108,18 @@ class ArtifactMetadata(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     RUN_ID_FIELD_NUMBER: _builtins.int
     CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    VISIBILITY_FIELD_NUMBER: _builtins.int
+    PARENT_VERSION_FIELD_NUMBER: _builtins.int
+    PRODUCED_FROM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """A name for people, such as `report.md`."""
+    """A name for people, such as `report.md`. Required, except in an update that leaves it."""
     type: _builtins.str
     """The writer's own type, such as `report`. May be empty."""
     media_type: _builtins.str
-    """The media type (RFC 6838). Empty: `application/octet-stream`."""
+    """The media type (RFC 6838). Empty: detected from the name, else from the content; else
+    `application/octet-stream`.
+    """
     session_id: _builtins.str
     """The session that it was produced in. Optional."""
     task_id: _builtins.str
@@ -67,9 +128,21 @@ class ArtifactMetadata(_message.Message):
     """The run that produced it. Optional."""
     checkpoint_id: _builtins.str
     """The checkpoint that it was produced after. Optional."""
+    path: _builtins.str
+    """A virtual path such as `/notes/plan.md`, for tools that work with files: absolute, no empty, `.` or `..` segments, at most
+    1024 bytes. One artifact per path in a session (or outside of sessions): PATH_TAKEN. It names no file of any disk.
+    """
+    visibility: Global___Visibility.ValueType
+    """Who may read it."""
+    parent_version: _builtins.int
+    """The version of this artifact that it was made from. Absent: the latest one, if there is one."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Facts to filter by: at most 64 entries, keys and values of at most 256 characters."""
+
+    @_builtins.property
+    def produced_from(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArtifactReference]:
+        """What it was produced from: at most 64 versions. Taken as said; whether they exist is not checked."""
 
     def __init__(
         self,
@@ -82,13 +155,21 @@ class ArtifactMetadata(_message.Message):
         task_id: _builtins.str | None = ...,
         run_id: _builtins.str | None = ...,
         checkpoint_id: _builtins.str | None = ...,
+        path: _builtins.str | None = ...,
+        visibility: Global___Visibility.ValueType = ...,
+        parent_version: _builtins.int | None = ...,
+        produced_from: _abc.Iterable[Global___ArtifactReference] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_run_id", b"_run_id", "_session_id", b"_session_id", "_task_id", b"_task_id", "checkpoint_id", b"checkpoint_id", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_parent_version", b"_parent_version", "_path", b"_path", "_run_id", b"_run_id", "_session_id", b"_session_id", "_task_id", b"_task_id", "checkpoint_id", b"checkpoint_id", "parent_version", b"parent_version", "path", b"path", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_run_id", b"_run_id", "_session_id", b"_session_id", "_task_id", b"_task_id", "checkpoint_id", b"checkpoint_id", "labels", b"labels", "media_type", b"media_type", "name", b"name", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id", "_parent_version", b"_parent_version", "_path", b"_path", "_run_id", b"_run_id", "_session_id", b"_session_id", "_task_id", b"_task_id", "checkpoint_id", b"checkpoint_id", "labels", b"labels", "media_type", b"media_type", "name", b"name", "parent_version", b"parent_version", "path", b"path", "produced_from", b"produced_from", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id", "type", b"type", "visibility", b"visibility"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__checkpoint_id: _TypeAlias = _typing.Literal["checkpoint_id"]  # noqa: Y015
     _WhichOneofArgType__checkpoint_id: _TypeAlias = _typing.Literal["_checkpoint_id", b"_checkpoint_id"]  # noqa: Y015
+    _WhichOneofReturnType__parent_version: _TypeAlias = _typing.Literal["parent_version"]  # noqa: Y015
+    _WhichOneofArgType__parent_version: _TypeAlias = _typing.Literal["_parent_version", b"_parent_version"]  # noqa: Y015
+    _WhichOneofReturnType__path: _TypeAlias = _typing.Literal["path"]  # noqa: Y015
+    _WhichOneofArgType__path: _TypeAlias = _typing.Literal["_path", b"_path"]  # noqa: Y015
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
     _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
@@ -97,6 +178,10 @@ class ArtifactMetadata(_message.Message):
     _WhichOneofArgType__task_id: _TypeAlias = _typing.Literal["_task_id", b"_task_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_id) -> _WhichOneofReturnType__checkpoint_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__parent_version) -> _WhichOneofReturnType__parent_version | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__path) -> _WhichOneofReturnType__path | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
     @_typing.overload

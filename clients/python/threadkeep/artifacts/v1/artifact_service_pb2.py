@@ -22,31 +22,19 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from threadkeep.artifacts.v1 import artifact_pb2 as threadkeep_dot_artifacts_dot_v1_dot_artifact__pb2
+from threadkeep.artifacts.v1 import transfer_pb2 as threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/artifacts/v1/artifact_service.proto\x12\x17threadkeep.artifacts.v1\x1a&threadkeep/artifacts/v1/artifact.proto\x1a\"threadkeep/common/v1/options.proto\"\xb2\x02\n\x0cUploadHeader\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadataB\x0e\n\x0c_artifact_idB\x13\n\x11_expected_version\"M\n\rUploadTrailer\x12\x1a\n\x04size\x18\x01 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x04size\x12 \n\x06sha256\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x04\x10\x01R\x06sha256\"\xbb\x01\n\x14UploadVersionRequest\x12?\n\x06header\x18\x01 \x01(\x0b\x32%.threadkeep.artifacts.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunk\x12\x42\n\x07trailer\x18\x03 \x01(\x0b\x32&.threadkeep.artifacts.v1.UploadTrailerH\x00R\x07trailerB\x06\n\x04part\"[\n\x15UploadVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\x8d\x01\n\x16\x44ownloadVersionRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\x12\x16\n\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n\x06length\x18\x04 \x01(\x03R\x06length\"\x7f\n\x17\x44ownloadVersionResponse\x12\x44\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionH\x00R\x07version\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"Y\n\x12GetArtifactRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\"Y\n\x13GetArtifactResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\xea\x03\n\x14ListArtifactsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1f\n\x04name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x04name\x88\x01\x01\x12\x1f\n\x04type\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\x04type\x88\x01\x01\x12*\n\nsession_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\tsessionId\x88\x01\x01\x12\"\n\x06run_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x05runId\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x04R\x0c\x63heckpointId\x88\x01\x01\x12Y\n\x06labels\x18\x08 \x03(\x0b\x32\x39.threadkeep.artifacts.v1.ListArtifactsRequest.LabelsEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x06labels\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x07\n\x05_nameB\x07\n\x05_typeB\r\n\x0b_session_idB\t\n\x07_run_idB\x10\n\x0e_checkpoint_id\"\x87\x01\n\x15ListArtifactsResponse\x12\x46\n\tartifacts\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\tartifacts\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"|\n\x13ListVersionsRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x84\x01\n\x14ListVersionsResponse\x12\x44\n\x08versions\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x08versions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb8\x01\n\x15\x44\x65leteArtifactRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12)\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x36\n\x10\x65xpected_version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x0f\x65xpectedVersion\x88\x01\x01\x42\x13\n\x11_expected_version\"=\n\x16\x44\x65leteArtifactResponse\x12#\n\rversion_count\x18\x01 \x01(\x03R\x0cversionCount2\xe9\x05\n\x0f\x41rtifactService\x12z\n\rUploadVersion\x12-.threadkeep.artifacts.v1.UploadVersionRequest\x1a..threadkeep.artifacts.v1.UploadVersionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01(\x01\x12~\n\x0f\x44ownloadVersion\x12/.threadkeep.artifacts.v1.DownloadVersionRequest\x1a\x30.threadkeep.artifacts.v1.DownloadVersionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12p\n\x0bGetArtifact\x12+.threadkeep.artifacts.v1.GetArtifactRequest\x1a,.threadkeep.artifacts.v1.GetArtifactResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12v\n\rListArtifacts\x12-.threadkeep.artifacts.v1.ListArtifactsRequest\x1a..threadkeep.artifacts.v1.ListArtifactsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12s\n\x0cListVersions\x12,.threadkeep.artifacts.v1.ListVersionsRequest\x1a-.threadkeep.artifacts.v1.ListVersionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x0e\x44\x65leteArtifact\x12..threadkeep.artifacts.v1.DeleteArtifactRequest\x1a/.threadkeep.artifacts.v1.DeleteArtifactResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/artifacts/v1/artifact_service.proto\x12\x17threadkeep.artifacts.v1\x1a google/protobuf/field_mask.proto\x1a&threadkeep/artifacts/v1/artifact.proto\x1a&threadkeep/artifacts/v1/transfer.proto\x1a\"threadkeep/common/v1/options.proto\"Y\n\x12GetArtifactRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\"Y\n\x13GetArtifactResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\xdb\x04\n\x14ListArtifactsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12\x1f\n\x04name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x04name\x88\x01\x01\x12\x1f\n\x04type\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\x04type\x88\x01\x01\x12*\n\nsession_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\tsessionId\x88\x01\x01\x12\"\n\x06run_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x03R\x05runId\x88\x01\x01\x12\x30\n\rcheckpoint_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x04R\x0c\x63heckpointId\x88\x01\x01\x12Y\n\x06labels\x18\x08 \x03(\x0b\x32\x39.threadkeep.artifacts.v1.ListArtifactsRequest.LabelsEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x06labels\x12-\n\x0bpath_prefix\x18\t \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08H\x05R\npathPrefix\x88\x01\x01\x12$\n\x07task_id\x18\n \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x06R\x06taskId\x88\x01\x01\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\x07\n\x05_nameB\x07\n\x05_typeB\r\n\x0b_session_idB\t\n\x07_run_idB\x10\n\x0e_checkpoint_idB\x0e\n\x0c_path_prefixB\n\n\x08_task_id\"\x87\x01\n\x15ListArtifactsResponse\x12\x46\n\tartifacts\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\tartifacts\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"|\n\x13ListVersionsRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\x84\x01\n\x14ListVersionsResponse\x12\x44\n\x08versions\x18\x01 \x03(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x08versions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb8\x01\n\x15\x44\x65leteArtifactRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12)\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x36\n\x10\x65xpected_version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x0f\x65xpectedVersion\x88\x01\x01\x42\x13\n\x11_expected_version\"=\n\x16\x44\x65leteArtifactResponse\x12#\n\rversion_count\x18\x01 \x01(\x03R\x0cversionCount\"\xbc\x02\n\x15UpdateArtifactRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12)\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x36\n\x10\x65xpected_version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x0f\x65xpectedVersion\x88\x01\x01\x12\x45\n\x08metadata\x18\x04 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataR\x08metadata\x12;\n\x0bupdate_mask\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskR\nupdateMaskB\x13\n\x11_expected_version\"\\\n\x16UpdateArtifactResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\xd6\x01\n\x13\x44iffVersionsRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12)\n\x0c\x66rom_version\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x0b\x66romVersion\x12%\n\nto_version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\ttoVersion\x12\x30\n\rcontext_lines\x18\x04 \x01(\x05\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x0c\x63ontextLines\x88\x01\x01\x42\x10\n\x0e_context_lines\"p\n\x14\x44iffVersionsResponse\x12\x12\n\x04\x64iff\x18\x01 \x01(\tR\x04\x64iff\x12\x1f\n\x0b\x61\x64\x64\x65\x64_lines\x18\x02 \x01(\x03R\naddedLines\x12#\n\rremoved_lines\x18\x03 \x01(\x03R\x0cremovedLines\"\x11\n\x0fGetUsageRequest\"\xfe\x01\n\x10GetUsageResponse\x12%\n\x0e\x61rtifact_count\x18\x01 \x01(\x03R\rartifactCount\x12#\n\rversion_count\x18\x02 \x01(\x03R\x0cversionCount\x12#\n\rcontent_bytes\x18\x03 \x01(\x03R\x0c\x63ontentBytes\x12!\n\x0cstored_bytes\x18\x04 \x01(\x03R\x0bstoredBytes\x12*\n\x11max_version_count\x18\x05 \x01(\x03R\x0fmaxVersionCount\x12*\n\x11max_content_bytes\x18\x06 \x01(\x03R\x0fmaxContentBytes\"\x8e\x01\n\x14\x44\x65leteVersionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12)\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\"\n\x07version\x18\x03 \x01(\x03\x42\x08\xb2\x9f\x19\x04\x10\x01 \x01R\x07version\"Y\n\x15\x44\x65leteVersionResponse\x12@\n\x06latest\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x06latest\"\x8e\x01\n\x16RestoreArtifactRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12)\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12 \n\x07version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x07version\"[\n\x17RestoreArtifactResponse\x12@\n\x06latest\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x06latest2\xa1\r\n\x0f\x41rtifactService\x12z\n\rUploadVersion\x12-.threadkeep.artifacts.v1.UploadVersionRequest\x1a..threadkeep.artifacts.v1.UploadVersionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01(\x01\x12s\n\x0cResumeUpload\x12,.threadkeep.artifacts.v1.ResumeUploadRequest\x1a-.threadkeep.artifacts.v1.ResumeUploadResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12x\n\rCreateVersion\x12-.threadkeep.artifacts.v1.CreateVersionRequest\x1a..threadkeep.artifacts.v1.CreateVersionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\x0b\x43opyVersion\x12+.threadkeep.artifacts.v1.CopyVersionRequest\x1a,.threadkeep.artifacts.v1.CopyVersionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12~\n\x0f\x44ownloadVersion\x12/.threadkeep.artifacts.v1.DownloadVersionRequest\x1a\x30.threadkeep.artifacts.v1.DownloadVersionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x12p\n\x0bGetArtifact\x12+.threadkeep.artifacts.v1.GetArtifactRequest\x1a,.threadkeep.artifacts.v1.GetArtifactResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12v\n\rListArtifacts\x12-.threadkeep.artifacts.v1.ListArtifactsRequest\x1a..threadkeep.artifacts.v1.ListArtifactsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12s\n\x0cListVersions\x12,.threadkeep.artifacts.v1.ListVersionsRequest\x1a-.threadkeep.artifacts.v1.ListVersionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x0eUpdateArtifact\x12..threadkeep.artifacts.v1.UpdateArtifactRequest\x1a/.threadkeep.artifacts.v1.UpdateArtifactResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12s\n\x0c\x44iffVersions\x12,.threadkeep.artifacts.v1.DiffVersionsRequest\x1a-.threadkeep.artifacts.v1.DiffVersionsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12g\n\x08GetUsage\x12(.threadkeep.artifacts.v1.GetUsageRequest\x1a).threadkeep.artifacts.v1.GetUsageResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12x\n\rDeleteVersion\x12-.threadkeep.artifacts.v1.DeleteVersionRequest\x1a..threadkeep.artifacts.v1.DeleteVersionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12~\n\x0fRestoreArtifact\x12/.threadkeep.artifacts.v1.RestoreArtifactRequest\x1a\x30.threadkeep.artifacts.v1.RestoreArtifactResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12{\n\x0e\x44\x65leteArtifact\x12..threadkeep.artifacts.v1.DeleteArtifactRequest\x1a/.threadkeep.artifacts.v1.DeleteArtifactResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'threadkeep.artifacts.v1.artifact_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_UPLOADHEADER'].fields_by_name['request_id']._loaded_options = None
-  _globals['_UPLOADHEADER'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
-  _globals['_UPLOADHEADER'].fields_by_name['artifact_id']._loaded_options = None
-  _globals['_UPLOADHEADER'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\002\010\001'
-  _globals['_UPLOADHEADER'].fields_by_name['expected_version']._loaded_options = None
-  _globals['_UPLOADHEADER'].fields_by_name['expected_version']._serialized_options = b'\262\237\031\002 \001'
-  _globals['_UPLOADHEADER'].fields_by_name['metadata']._loaded_options = None
-  _globals['_UPLOADHEADER'].fields_by_name['metadata']._serialized_options = b'\262\237\031\002\020\001'
-  _globals['_UPLOADTRAILER'].fields_by_name['size']._loaded_options = None
-  _globals['_UPLOADTRAILER'].fields_by_name['size']._serialized_options = b'\262\237\031\002 \001'
-  _globals['_UPLOADTRAILER'].fields_by_name['sha256']._loaded_options = None
-  _globals['_UPLOADTRAILER'].fields_by_name['sha256']._serialized_options = b'\262\237\031\004\010\004\020\001'
-  _globals['_DOWNLOADVERSIONREQUEST'].fields_by_name['artifact_id']._loaded_options = None
-  _globals['_DOWNLOADVERSIONREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_GETARTIFACTREQUEST'].fields_by_name['artifact_id']._loaded_options = None
   _globals['_GETARTIFACTREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._loaded_options = None
@@ -63,6 +51,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTARTIFACTSREQUEST'].fields_by_name['checkpoint_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_LISTARTIFACTSREQUEST'].fields_by_name['labels']._loaded_options = None
   _globals['_LISTARTIFACTSREQUEST'].fields_by_name['labels']._serialized_options = b'\262\237\031\002\030\010'
+  _globals['_LISTARTIFACTSREQUEST'].fields_by_name['path_prefix']._loaded_options = None
+  _globals['_LISTARTIFACTSREQUEST'].fields_by_name['path_prefix']._serialized_options = b'\262\237\031\003\030\200\010'
+  _globals['_LISTARTIFACTSREQUEST'].fields_by_name['task_id']._loaded_options = None
+  _globals['_LISTARTIFACTSREQUEST'].fields_by_name['task_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_LISTVERSIONSREQUEST'].fields_by_name['artifact_id']._loaded_options = None
   _globals['_LISTVERSIONSREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_DELETEARTIFACTREQUEST'].fields_by_name['request_id']._loaded_options = None
@@ -71,8 +63,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEARTIFACTREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_DELETEARTIFACTREQUEST'].fields_by_name['expected_version']._loaded_options = None
   _globals['_DELETEARTIFACTREQUEST'].fields_by_name['expected_version']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_UPDATEARTIFACTREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_UPDATEARTIFACTREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_UPDATEARTIFACTREQUEST'].fields_by_name['artifact_id']._loaded_options = None
+  _globals['_UPDATEARTIFACTREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_UPDATEARTIFACTREQUEST'].fields_by_name['expected_version']._loaded_options = None
+  _globals['_UPDATEARTIFACTREQUEST'].fields_by_name['expected_version']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['artifact_id']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['from_version']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['from_version']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['to_version']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['to_version']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['context_lines']._loaded_options = None
+  _globals['_DIFFVERSIONSREQUEST'].fields_by_name['context_lines']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_DELETEVERSIONREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_DELETEVERSIONREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_DELETEVERSIONREQUEST'].fields_by_name['artifact_id']._loaded_options = None
+  _globals['_DELETEVERSIONREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_DELETEVERSIONREQUEST'].fields_by_name['version']._loaded_options = None
+  _globals['_DELETEVERSIONREQUEST'].fields_by_name['version']._serialized_options = b'\262\237\031\004\020\001 \001'
+  _globals['_RESTOREARTIFACTREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_RESTOREARTIFACTREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_RESTOREARTIFACTREQUEST'].fields_by_name['artifact_id']._loaded_options = None
+  _globals['_RESTOREARTIFACTREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_RESTOREARTIFACTREQUEST'].fields_by_name['version']._loaded_options = None
+  _globals['_RESTOREARTIFACTREQUEST'].fields_by_name['version']._serialized_options = b'\262\237\031\002 \001'
   _globals['_ARTIFACTSERVICE'].methods_by_name['UploadVersion']._loaded_options = None
   _globals['_ARTIFACTSERVICE'].methods_by_name['UploadVersion']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['ResumeUpload']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['ResumeUpload']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['CreateVersion']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['CreateVersion']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['CopyVersion']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['CopyVersion']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_ARTIFACTSERVICE'].methods_by_name['DownloadVersion']._loaded_options = None
   _globals['_ARTIFACTSERVICE'].methods_by_name['DownloadVersion']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_ARTIFACTSERVICE'].methods_by_name['GetArtifact']._loaded_options = None
@@ -81,38 +105,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ARTIFACTSERVICE'].methods_by_name['ListArtifacts']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_ARTIFACTSERVICE'].methods_by_name['ListVersions']._loaded_options = None
   _globals['_ARTIFACTSERVICE'].methods_by_name['ListVersions']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['UpdateArtifact']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['UpdateArtifact']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['DiffVersions']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['DiffVersions']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['GetUsage']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['GetUsage']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['DeleteVersion']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['DeleteVersion']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_ARTIFACTSERVICE'].methods_by_name['RestoreArtifact']._loaded_options = None
+  _globals['_ARTIFACTSERVICE'].methods_by_name['RestoreArtifact']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_ARTIFACTSERVICE'].methods_by_name['DeleteArtifact']._loaded_options = None
   _globals['_ARTIFACTSERVICE'].methods_by_name['DeleteArtifact']._serialized_options = b'\252\237\031\004\010\002\020\001'
-  _globals['_UPLOADHEADER']._serialized_start=152
-  _globals['_UPLOADHEADER']._serialized_end=458
-  _globals['_UPLOADTRAILER']._serialized_start=460
-  _globals['_UPLOADTRAILER']._serialized_end=537
-  _globals['_UPLOADVERSIONREQUEST']._serialized_start=540
-  _globals['_UPLOADVERSIONREQUEST']._serialized_end=727
-  _globals['_UPLOADVERSIONRESPONSE']._serialized_start=729
-  _globals['_UPLOADVERSIONRESPONSE']._serialized_end=820
-  _globals['_DOWNLOADVERSIONREQUEST']._serialized_start=823
-  _globals['_DOWNLOADVERSIONREQUEST']._serialized_end=964
-  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_start=966
-  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_end=1093
-  _globals['_GETARTIFACTREQUEST']._serialized_start=1095
-  _globals['_GETARTIFACTREQUEST']._serialized_end=1184
-  _globals['_GETARTIFACTRESPONSE']._serialized_start=1186
-  _globals['_GETARTIFACTRESPONSE']._serialized_end=1275
-  _globals['_LISTARTIFACTSREQUEST']._serialized_start=1278
-  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1768
-  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_start=1649
-  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_end=1706
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1771
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1906
-  _globals['_LISTVERSIONSREQUEST']._serialized_start=1908
-  _globals['_LISTVERSIONSREQUEST']._serialized_end=2032
-  _globals['_LISTVERSIONSRESPONSE']._serialized_start=2035
-  _globals['_LISTVERSIONSRESPONSE']._serialized_end=2167
-  _globals['_DELETEARTIFACTREQUEST']._serialized_start=2170
-  _globals['_DELETEARTIFACTREQUEST']._serialized_end=2354
-  _globals['_DELETEARTIFACTRESPONSE']._serialized_start=2356
-  _globals['_DELETEARTIFACTRESPONSE']._serialized_end=2417
-  _globals['_ARTIFACTSERVICE']._serialized_start=2420
-  _globals['_ARTIFACTSERVICE']._serialized_end=3165
+  _globals['_GETARTIFACTREQUEST']._serialized_start=225
+  _globals['_GETARTIFACTREQUEST']._serialized_end=314
+  _globals['_GETARTIFACTRESPONSE']._serialized_start=316
+  _globals['_GETARTIFACTRESPONSE']._serialized_end=405
+  _globals['_LISTARTIFACTSREQUEST']._serialized_start=408
+  _globals['_LISTARTIFACTSREQUEST']._serialized_end=1011
+  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_start=864
+  _globals['_LISTARTIFACTSREQUEST_LABELSENTRY']._serialized_end=921
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=1014
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=1149
+  _globals['_LISTVERSIONSREQUEST']._serialized_start=1151
+  _globals['_LISTVERSIONSREQUEST']._serialized_end=1275
+  _globals['_LISTVERSIONSRESPONSE']._serialized_start=1278
+  _globals['_LISTVERSIONSRESPONSE']._serialized_end=1410
+  _globals['_DELETEARTIFACTREQUEST']._serialized_start=1413
+  _globals['_DELETEARTIFACTREQUEST']._serialized_end=1597
+  _globals['_DELETEARTIFACTRESPONSE']._serialized_start=1599
+  _globals['_DELETEARTIFACTRESPONSE']._serialized_end=1660
+  _globals['_UPDATEARTIFACTREQUEST']._serialized_start=1663
+  _globals['_UPDATEARTIFACTREQUEST']._serialized_end=1979
+  _globals['_UPDATEARTIFACTRESPONSE']._serialized_start=1981
+  _globals['_UPDATEARTIFACTRESPONSE']._serialized_end=2073
+  _globals['_DIFFVERSIONSREQUEST']._serialized_start=2076
+  _globals['_DIFFVERSIONSREQUEST']._serialized_end=2290
+  _globals['_DIFFVERSIONSRESPONSE']._serialized_start=2292
+  _globals['_DIFFVERSIONSRESPONSE']._serialized_end=2404
+  _globals['_GETUSAGEREQUEST']._serialized_start=2406
+  _globals['_GETUSAGEREQUEST']._serialized_end=2423
+  _globals['_GETUSAGERESPONSE']._serialized_start=2426
+  _globals['_GETUSAGERESPONSE']._serialized_end=2680
+  _globals['_DELETEVERSIONREQUEST']._serialized_start=2683
+  _globals['_DELETEVERSIONREQUEST']._serialized_end=2825
+  _globals['_DELETEVERSIONRESPONSE']._serialized_start=2827
+  _globals['_DELETEVERSIONRESPONSE']._serialized_end=2916
+  _globals['_RESTOREARTIFACTREQUEST']._serialized_start=2919
+  _globals['_RESTOREARTIFACTREQUEST']._serialized_end=3061
+  _globals['_RESTOREARTIFACTRESPONSE']._serialized_start=3063
+  _globals['_RESTOREARTIFACTRESPONSE']._serialized_end=3154
+  _globals['_ARTIFACTSERVICE']._serialized_start=3157
+  _globals['_ARTIFACTSERVICE']._serialized_end=4854
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from threadkeep.artifacts.v1 import artifact_service_pb2 as threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2
+from threadkeep.artifacts.v1 import transfer_pb2 as threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -27,6 +28,11 @@ if _version_not_supported:
 
 class ArtifactServiceStub:
     """The authority for artifacts.
+
+    A call says who reads in its trusted metadata `threadkeep-reader-bin`: UTF-8 JSON with `session_id` (a reader of that
+    session), or `run_id` and `epoch` (the holder of that lease, which the runtime confirms), or both. Without it the caller sees
+    what is PUBLIC in its scope; with the grant over all scopes, everything in it. What a caller does not see answers as if it
+    were not there, in reads, lists, copies and changes.
     """
 
     def __init__(self, channel):
@@ -37,13 +43,28 @@ class ArtifactServiceStub:
         """
         self.UploadVersion = channel.stream_unary(
                 '/threadkeep.artifacts.v1.ArtifactService/UploadVersion',
-                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UploadVersionRequest.SerializeToString,
-                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UploadVersionResponse.FromString,
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.UploadVersionRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.UploadVersionResponse.FromString,
+                _registered_method=True)
+        self.ResumeUpload = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/ResumeUpload',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.ResumeUploadRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.ResumeUploadResponse.FromString,
+                _registered_method=True)
+        self.CreateVersion = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/CreateVersion',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CreateVersionRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CreateVersionResponse.FromString,
+                _registered_method=True)
+        self.CopyVersion = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/CopyVersion',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CopyVersionRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CopyVersionResponse.FromString,
                 _registered_method=True)
         self.DownloadVersion = channel.unary_stream(
                 '/threadkeep.artifacts.v1.ArtifactService/DownloadVersion',
-                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DownloadVersionRequest.SerializeToString,
-                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DownloadVersionResponse.FromString,
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionResponse.FromString,
                 _registered_method=True)
         self.GetArtifact = channel.unary_unary(
                 '/threadkeep.artifacts.v1.ArtifactService/GetArtifact',
@@ -60,6 +81,31 @@ class ArtifactServiceStub:
                 request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.ListVersionsRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.ListVersionsResponse.FromString,
                 _registered_method=True)
+        self.UpdateArtifact = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/UpdateArtifact',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UpdateArtifactRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UpdateArtifactResponse.FromString,
+                _registered_method=True)
+        self.DiffVersions = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/DiffVersions',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DiffVersionsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DiffVersionsResponse.FromString,
+                _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/GetUsage',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
+        self.DeleteVersion = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/DeleteVersion',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteVersionRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteVersionResponse.FromString,
+                _registered_method=True)
+        self.RestoreArtifact = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/RestoreArtifact',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.RestoreArtifactRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.RestoreArtifactResponse.FromString,
+                _registered_method=True)
         self.DeleteArtifact = channel.unary_unary(
                 '/threadkeep.artifacts.v1.ArtifactService/DeleteArtifact',
                 request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteArtifactRequest.SerializeToString,
@@ -69,12 +115,39 @@ class ArtifactServiceStub:
 
 class ArtifactServiceServicer:
     """The authority for artifacts.
+
+    A call says who reads in its trusted metadata `threadkeep-reader-bin`: UTF-8 JSON with `session_id` (a reader of that
+    session), or `run_id` and `epoch` (the holder of that lease, which the runtime confirms), or both. Without it the caller sees
+    what is PUBLIC in its scope; with the grant over all scopes, everything in it. What a caller does not see answers as if it
+    were not there, in reads, lists, copies and changes.
     """
 
     def UploadVersion(self, request_iterator, context):
         """Uploads content as a new version: first a header, then chunks, last a trailer. Nothing is visible before the trailer was
         checked. The header's request_id makes a repeated upload give the first response. ID_TAKEN, ARTIFACT_NOT_FOUND,
-        REVISION_CONFLICT, UPLOAD_MISMATCH, LIMIT_EXCEEDED.
+        REVISION_CONFLICT, UPLOAD_MISMATCH, PATH_TAKEN, LIMIT_EXCEEDED, QUOTA_EXCEEDED, OFFSET_OUT_OF_RANGE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeUpload(self, request, context):
+        """Says how much of a broken upload is kept. UPLOAD_NOT_FOUND: nothing; start again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateVersion(self, request, context):
+        """Creates a version with its content inline. As UploadVersion.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CopyVersion(self, request, context):
+        """Creates a version from content that is in the scope already, without sending it. ARTIFACT_NOT_FOUND also when no version
+        that the caller may read has it. Else as UploadVersion.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,8 +182,47 @@ class ArtifactServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateArtifact(self, request, context):
+        """Changes metadata: a new version with the latest one's content. ARTIFACT_NOT_FOUND, REVISION_CONFLICT, PATH_TAKEN,
+        QUOTA_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DiffVersions(self, request, context):
+        """Compares two versions of a text, line by line. ARTIFACT_NOT_FOUND, CONTENT_NOT_TEXT, LIMIT_EXCEEDED, CORRUPT_CONTENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """Says what the scope uses, and how much it may use.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteVersion(self, request, context):
+        """Deletes one version, not the only one (LAST_VERSION). Its number is not used again. It can be restored for a while.
+        ARTIFACT_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreArtifact(self, request, context):
+        """Brings a deleted artifact or version back, as long as the setting artifacts_restore_window_seconds says. The artifact is
+        then the newest in lists. ARTIFACT_NOT_FOUND when there is nothing to restore, PATH_TAKEN, QUOTA_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteArtifact(self, request, context):
-        """Deletes an artifact with all of its versions. Its id is not used again. ARTIFACT_NOT_FOUND, REVISION_CONFLICT.
+        """Deletes an artifact with all of its versions. Its id is not used again. It can be restored for a while.
+        ARTIFACT_NOT_FOUND, REVISION_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,13 +233,28 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'UploadVersion': grpc.stream_unary_rpc_method_handler(
                     servicer.UploadVersion,
-                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UploadVersionRequest.FromString,
-                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UploadVersionResponse.SerializeToString,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.UploadVersionRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.UploadVersionResponse.SerializeToString,
+            ),
+            'ResumeUpload': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeUpload,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.ResumeUploadRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.ResumeUploadResponse.SerializeToString,
+            ),
+            'CreateVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateVersion,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CreateVersionRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CreateVersionResponse.SerializeToString,
+            ),
+            'CopyVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.CopyVersion,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CopyVersionRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CopyVersionResponse.SerializeToString,
             ),
             'DownloadVersion': grpc.unary_stream_rpc_method_handler(
                     servicer.DownloadVersion,
-                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DownloadVersionRequest.FromString,
-                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DownloadVersionResponse.SerializeToString,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionResponse.SerializeToString,
             ),
             'GetArtifact': grpc.unary_unary_rpc_method_handler(
                     servicer.GetArtifact,
@@ -144,6 +271,31 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
                     request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.ListVersionsRequest.FromString,
                     response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.ListVersionsResponse.SerializeToString,
             ),
+            'UpdateArtifact': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateArtifact,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UpdateArtifactRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UpdateArtifactResponse.SerializeToString,
+            ),
+            'DiffVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiffVersions,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DiffVersionsRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DiffVersionsResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.GetUsageRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.GetUsageResponse.SerializeToString,
+            ),
+            'DeleteVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteVersion,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteVersionRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteVersionResponse.SerializeToString,
+            ),
+            'RestoreArtifact': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreArtifact,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.RestoreArtifactRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.RestoreArtifactResponse.SerializeToString,
+            ),
             'DeleteArtifact': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteArtifact,
                     request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteArtifactRequest.FromString,
@@ -159,6 +311,11 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ArtifactService:
     """The authority for artifacts.
+
+    A call says who reads in its trusted metadata `threadkeep-reader-bin`: UTF-8 JSON with `session_id` (a reader of that
+    session), or `run_id` and `epoch` (the holder of that lease, which the runtime confirms), or both. Without it the caller sees
+    what is PUBLIC in its scope; with the grant over all scopes, everything in it. What a caller does not see answers as if it
+    were not there, in reads, lists, copies and changes.
     """
 
     @staticmethod
@@ -176,8 +333,89 @@ class ArtifactService:
             request_iterator,
             target,
             '/threadkeep.artifacts.v1.ArtifactService/UploadVersion',
-            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UploadVersionRequest.SerializeToString,
-            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UploadVersionResponse.FromString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.UploadVersionRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.UploadVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeUpload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/ResumeUpload',
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.ResumeUploadRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.ResumeUploadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/CreateVersion',
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CreateVersionRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CreateVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CopyVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/CopyVersion',
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CopyVersionRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.CopyVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -203,8 +441,8 @@ class ArtifactService:
             request,
             target,
             '/threadkeep.artifacts.v1.ArtifactService/DownloadVersion',
-            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DownloadVersionRequest.SerializeToString,
-            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DownloadVersionResponse.FromString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -286,6 +524,141 @@ class ArtifactService:
             '/threadkeep.artifacts.v1.ArtifactService/ListVersions',
             threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.ListVersionsRequest.SerializeToString,
             threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.ListVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateArtifact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/UpdateArtifact',
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UpdateArtifactRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.UpdateArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiffVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/DiffVersions',
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DiffVersionsRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DiffVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/GetUsage',
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.GetUsageRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.GetUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/DeleteVersion',
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteVersionRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.DeleteVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreArtifact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/RestoreArtifact',
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.RestoreArtifactRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.RestoreArtifactResponse.FromString,
             options,
             channel_credentials,
             insecure,

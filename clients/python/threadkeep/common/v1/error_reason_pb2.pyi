@@ -38,12 +38,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
     ERROR_REASON_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 8
     """NOT_FOUND: no such message in the caller's scope."""
+    ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 201
+    """NOT_FOUND: nothing is kept of an upload of that name."""
     ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: _ErrorReason.ValueType  # 15
     """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
     """ALREADY_EXISTS: the request_id was used for another request."""
     ERROR_REASON_ID_TAKEN: _ErrorReason.ValueType  # 21
     """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
+    ERROR_REASON_PATH_TAKEN: _ErrorReason.ValueType  # 202
+    """ALREADY_EXISTS: another artifact of the session has this path."""
     ERROR_REASON_DEDUPE_KEY_REUSED: _ErrorReason.ValueType  # 22
     """ALREADY_EXISTS: the dedupe_key stands for another message to the same target; metadata `message_id` names it."""
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 30
@@ -70,6 +74,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
     ERROR_REASON_UPLOAD_MISMATCH: _ErrorReason.ValueType  # 48
     """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+    ERROR_REASON_CONTENT_NOT_TEXT: _ErrorReason.ValueType  # 203
+    """FAILED_PRECONDITION: the content is no text in UTF-8."""
+    ERROR_REASON_LAST_VERSION: _ErrorReason.ValueType  # 204
+    """FAILED_PRECONDITION: it is the artifact's only version; delete the artifact instead."""
     ERROR_REASON_STATE_KEY_PINNED: _ErrorReason.ValueType  # 49
     """FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
     schema_version.
@@ -112,6 +120,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: a limit was exceeded; metadata names `limit`, `maximum`, `actual` and `advice`."""
     ERROR_REASON_SLOW_CONSUMER: _ErrorReason.ValueType  # 101
     """RESOURCE_EXHAUSTED: the reader fell too far behind; metadata `resume_cursor` or `resume_revision` says where to go on."""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 205
+    """RESOURCE_EXHAUSTED: the scope uses as much as it may; metadata names `quota`, `maximum`, `actual` and `advice`."""
     ERROR_REASON_COMMIT_UNKNOWN: _ErrorReason.ValueType  # 110
     """UNAVAILABLE: the database did not say whether the commit happened. Retry with the same request_id."""
     ERROR_REASON_SHUTTING_DOWN: _ErrorReason.ValueType  # 111
@@ -158,12 +168,16 @@ ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
 ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 8
 """NOT_FOUND: no such message in the caller's scope."""
+ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 201
+"""NOT_FOUND: nothing is kept of an upload of that name."""
 ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: ErrorReason.ValueType  # 15
 """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
 """ALREADY_EXISTS: the request_id was used for another request."""
 ERROR_REASON_ID_TAKEN: ErrorReason.ValueType  # 21
 """ALREADY_EXISTS: the id is in use in this scope, or was and must not return."""
+ERROR_REASON_PATH_TAKEN: ErrorReason.ValueType  # 202
+"""ALREADY_EXISTS: another artifact of the session has this path."""
 ERROR_REASON_DEDUPE_KEY_REUSED: ErrorReason.ValueType  # 22
 """ALREADY_EXISTS: the dedupe_key stands for another message to the same target; metadata `message_id` names it."""
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 30
@@ -190,6 +204,10 @@ ERROR_REASON_CHECKPOINT_DELETED: ErrorReason.ValueType  # 47
 """FAILED_PRECONDITION: the checkpoint was deleted; it does not come back."""
 ERROR_REASON_UPLOAD_MISMATCH: ErrorReason.ValueType  # 48
 """FAILED_PRECONDITION: the upload's bytes do not have the size or digest that was announced."""
+ERROR_REASON_CONTENT_NOT_TEXT: ErrorReason.ValueType  # 203
+"""FAILED_PRECONDITION: the content is no text in UTF-8."""
+ERROR_REASON_LAST_VERSION: ErrorReason.ValueType  # 204
+"""FAILED_PRECONDITION: it is the artifact's only version; delete the artifact instead."""
 ERROR_REASON_STATE_KEY_PINNED: ErrorReason.ValueType  # 49
 """FAILED_PRECONDITION: the state key is declared otherwise; its scope and merge rule never change, the rest only with a higher
 schema_version.
@@ -232,6 +250,8 @@ ERROR_REASON_LIMIT_EXCEEDED: ErrorReason.ValueType  # 100
 """RESOURCE_EXHAUSTED: a limit was exceeded; metadata names `limit`, `maximum`, `actual` and `advice`."""
 ERROR_REASON_SLOW_CONSUMER: ErrorReason.ValueType  # 101
 """RESOURCE_EXHAUSTED: the reader fell too far behind; metadata `resume_cursor` or `resume_revision` says where to go on."""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 205
+"""RESOURCE_EXHAUSTED: the scope uses as much as it may; metadata names `quota`, `maximum`, `actual` and `advice`."""
 ERROR_REASON_COMMIT_UNKNOWN: ErrorReason.ValueType  # 110
 """UNAVAILABLE: the database did not say whether the commit happened. Retry with the same request_id."""
 ERROR_REASON_SHUTTING_DOWN: ErrorReason.ValueType  # 111

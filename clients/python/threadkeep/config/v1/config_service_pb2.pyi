@@ -983,9 +983,10 @@ class WatchResponse(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     SYNCED_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
-    """Resume after this revision. In frames of the snapshot 0: a broken snapshot starts again."""
+    """Resume after this revision. In frames of the snapshot, and of what is refused, 0: a broken snapshot starts again."""
     @_builtins.property
     def changes(self) -> _watch_pb2.EntityChanges:
         """Changes, in the order of their revisions."""
@@ -998,19 +999,24 @@ class WatchResponse(_message.Message):
     def bookmark(self) -> _watch_pb2.WatchBookmark:
         """Nothing matched up to the revision."""
 
+    @_builtins.property
+    def refused(self) -> _watch_pb2.FilterRefused:
+        """A filter is not watched. Comes first."""
+
     def __init__(
         self,
         *,
         changes: _watch_pb2.EntityChanges | None = ...,
         synced: _watch_pb2.Synced | None = ...,
         bookmark: _watch_pb2.WatchBookmark | None = ...,
+        refused: _watch_pb2.FilterRefused | None = ...,
         revision: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "changes", b"changes", "frame", b"frame", "synced", b"synced"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "changes", b"changes", "frame", b"frame", "refused", b"refused", "synced", b"synced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "changes", b"changes", "frame", b"frame", "revision", b"revision", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "changes", b"changes", "frame", b"frame", "refused", b"refused", "revision", b"revision", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["changes", "synced", "bookmark"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["changes", "synced", "bookmark", "refused"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 

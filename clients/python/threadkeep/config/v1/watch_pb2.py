@@ -27,7 +27,7 @@ from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.config.v1 import entity_pb2 as threadkeep_dot_config_dot_v1_dot_entity__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n threadkeep/config/v1/watch.proto\x12\x14threadkeep.config.v1\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a!threadkeep/config/v1/entity.proto\"\xd3\x01\n\x0bWatchFilter\x12%\n\tfilter_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08\x66ilterId\x12>\n\x05types\x18\x02 \x03(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x18\x10R\x05types\x12\x1f\n\x05names\x18\x03 \x03(\tB\t\xb2\x9f\x19\x05\x08\x02\x18\xe8\x07R\x05names\x12<\n\x0b\x65xact_scope\x18\x04 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\nexactScope\"M\n\rEntityChanges\x12<\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\".threadkeep.config.v1.EntityChangeR\x07\x63hanges\"c\n\x0c\x45ntityChange\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x1d\n\nfilter_ids\x18\x02 \x03(\tR\tfilterIds\"\x08\n\x06Synced\"\x0f\n\rWatchBookmarkb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n threadkeep/config/v1/watch.proto\x12\x14threadkeep.config.v1\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a!threadkeep/config/v1/entity.proto\"\xd3\x01\n\x0bWatchFilter\x12%\n\tfilter_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08\x66ilterId\x12>\n\x05types\x18\x02 \x03(\x0e\x32 .threadkeep.config.v1.EntityTypeB\x06\xb2\x9f\x19\x02\x18\x10R\x05types\x12\x1f\n\x05names\x18\x03 \x03(\tB\t\xb2\x9f\x19\x05\x08\x02\x18\xe8\x07R\x05names\x12<\n\x0b\x65xact_scope\x18\x04 \x01(\x0b\x32\x1b.threadkeep.common.v1.ScopeR\nexactScope\"M\n\rEntityChanges\x12<\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\".threadkeep.config.v1.EntityChangeR\x07\x63hanges\"c\n\x0c\x45ntityChange\x12\x34\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x1c.threadkeep.config.v1.EntityR\x06\x65ntity\x12\x1d\n\nfilter_ids\x18\x02 \x03(\tR\tfilterIds\"\x08\n\x06Synced\"\x0f\n\rWatchBookmark\"^\n\rFilterRefused\x12\x1b\n\tfilter_id\x18\x01 \x01(\tR\x08\x66ilterId\x12\x16\n\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n\x07message\x18\x03 \x01(\tR\x07messageb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,4 +50,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SYNCED']._serialized_end=567
   _globals['_WATCHBOOKMARK']._serialized_start=569
   _globals['_WATCHBOOKMARK']._serialized_end=584
+  _globals['_FILTERREFUSED']._serialized_start=586
+  _globals['_FILTERREFUSED']._serialized_end=680
 # @@protoc_insertion_point(module_scope)

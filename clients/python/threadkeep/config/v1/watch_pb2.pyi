@@ -42,7 +42,9 @@ class WatchFilter(_message.Message):
 
     @_builtins.property
     def exact_scope(self) -> _payload_pb2.Scope:
-        """Only entities of exactly this scope, which the call must see (else SCOPE_FORBIDDEN). Absent: every scope that it sees."""
+        """Only entities of exactly this scope, which the call must see: else the filter is refused with SCOPE_FORBIDDEN, in a frame
+        of its own where others go on. Absent: every scope that it sees.
+        """
 
     def __init__(
         self,
@@ -147,3 +149,33 @@ class WatchBookmark(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WatchBookmark: _TypeAlias = WatchBookmark  # noqa: Y015
+
+@_typing.final
+class FilterRefused(_message.Message):
+    """A filter is not watched; the others are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    filter_id: _builtins.str
+    """The filter's id."""
+    reason: _builtins.str
+    """The reason, as an error would have it: SCOPE_FORBIDDEN."""
+    message: _builtins.str
+    """What is wrong, for people to read."""
+    def __init__(
+        self,
+        *,
+        filter_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter_id", b"filter_id", "message", b"message", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilterRefused: _TypeAlias = FilterRefused  # noqa: Y015

@@ -67,7 +67,7 @@ class _RunEndCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunEndCau
     RUN_END_CAUSE_SUPERSEDED: _RunEndCause.ValueType  # 4
     """Another task was submitted with ROLLBACK."""
     RUN_END_CAUSE_TIMED_OUT: _RunEndCause.ValueType  # 5
-    """A ticket's deadline passed."""
+    """A ticket's deadline passed, or a timeout of its task."""
     RUN_END_CAUSE_INDETERMINATE: _RunEndCause.ValueType  # 6
     """Its workers crashed until the task's budget was spent; whether the last step had effects is not known."""
 
@@ -85,7 +85,7 @@ RUN_END_CAUSE_CANCELED: RunEndCause.ValueType  # 3
 RUN_END_CAUSE_SUPERSEDED: RunEndCause.ValueType  # 4
 """Another task was submitted with ROLLBACK."""
 RUN_END_CAUSE_TIMED_OUT: RunEndCause.ValueType  # 5
-"""A ticket's deadline passed."""
+"""A ticket's deadline passed, or a timeout of its task."""
 RUN_END_CAUSE_INDETERMINATE: RunEndCause.ValueType  # 6
 """Its workers crashed until the task's budget was spent; whether the last step had effects is not known."""
 Global___RunEndCause: _TypeAlias = RunEndCause  # noqa: Y015

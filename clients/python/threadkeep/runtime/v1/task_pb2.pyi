@@ -139,6 +139,34 @@ IF_SESSION_MISSING_CREATE: IfSessionMissing.ValueType  # 2
 """The session is created in the same commit, with the task's agent. ID_TAKEN if one of that id was deleted."""
 Global___IfSessionMissing: _TypeAlias = IfSessionMissing  # noqa: Y015
 
+class _RetryCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RetryCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RetryCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RETRY_CAUSE_UNSPECIFIED: _RetryCause.ValueType  # 0
+    """Never sent."""
+    RETRY_CAUSE_CRASH: _RetryCause.ValueType  # 1
+    """The worker let its lease expire."""
+    RETRY_CAUSE_FAILURE: _RetryCause.ValueType  # 2
+    """The worker reported a retryable failure."""
+    RETRY_CAUSE_TIMEOUT: _RetryCause.ValueType  # 3
+    """The attempt took longer than the task allows."""
+
+class RetryCause(_RetryCause, metaclass=_RetryCauseEnumTypeWrapper):
+    """What may end an attempt before its time."""
+
+RETRY_CAUSE_UNSPECIFIED: RetryCause.ValueType  # 0
+"""Never sent."""
+RETRY_CAUSE_CRASH: RetryCause.ValueType  # 1
+"""The worker let its lease expire."""
+RETRY_CAUSE_FAILURE: RetryCause.ValueType  # 2
+"""The worker reported a retryable failure."""
+RETRY_CAUSE_TIMEOUT: RetryCause.ValueType  # 3
+"""The attempt took longer than the task allows."""
+Global___RetryCause: _TypeAlias = RetryCause  # noqa: Y015
+
 @_typing.final
 class TaskInput(_message.Message):
     """What a task is given to work on."""
@@ -196,6 +224,46 @@ class InputMessages(_message.Message):
 Global___InputMessages: _TypeAlias = InputMessages  # noqa: Y015
 
 @_typing.final
+class TaskTimeouts(_message.Message):
+    """How long a task may take, each at least 1 ms and at most 10 years. Absent: without bound."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOTAL_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def total(self) -> _duration_pb2.Duration:
+        """From when it may start (its submission, or not_before) until it has ended. Then the task fails with the code
+        `task_timeout`; an open run ends TIMED_OUT.
+        """
+
+    @_builtins.property
+    def attempt(self) -> _duration_pb2.Duration:
+        """How long one lease of its runs may last, renewed or not. Then the run ends TIMED_OUT (`attempt_timeout`), and the retry
+        policy says whether another attempt follows. What waits for an answer holds no lease.
+        """
+
+    @_builtins.property
+    def waiting(self) -> _duration_pb2.Duration:
+        """From when it may start until a worker first has it. Then the task fails with the code `waiting_timeout`."""
+
+    def __init__(
+        self,
+        *,
+        total: _duration_pb2.Duration | None = ...,
+        attempt: _duration_pb2.Duration | None = ...,
+        waiting: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "total", b"total", "waiting", b"waiting"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "total", b"total", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskTimeouts: _TypeAlias = TaskTimeouts  # noqa: Y015
+
+@_typing.final
 class RetryPolicy(_message.Message):
     """How often a task may be tried, and when again."""
 
@@ -206,9 +274,11 @@ class RetryPolicy(_message.Message):
     MAX_BACKOFF_FIELD_NUMBER: _builtins.int
     MULTIPLIER_FIELD_NUMBER: _builtins.int
     RETRYABLE_CODES_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
     max_attempts: _builtins.int
-    """The budget: crashes (expired leases) and retryable failures together. The one that spends it ends the run, after a crash
-    INDETERMINATE, after a failure FAILED, and fails the task. 0: the server's default (3). Answers to tickets don't count.
+    """The budget: crashes (expired leases), retryable failures and attempts that took too long together. The one that spends it
+    ends the run, after a crash INDETERMINATE, after a failure FAILED, after a timeout TIMED_OUT, and fails the task. 0: the
+    server's default (3). Answers to tickets don't count.
     """
     multiplier: _builtins.float
     """What each further pause is multiplied by. 0: 2. From 1 to 100."""
@@ -224,6 +294,10 @@ class RetryPolicy(_message.Message):
     def retryable_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Failures with these codes count as retryable, whatever the worker says."""
 
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedScalarFieldContainer[Global___RetryCause.ValueType]:
+        """After what the task is tried again. Empty: after all of them."""
+
     def __init__(
         self,
         *,
@@ -232,10 +306,11 @@ class RetryPolicy(_message.Message):
         max_backoff: _duration_pb2.Duration | None = ...,
         multiplier: _builtins.float = ...,
         retryable_codes: _abc.Iterable[_builtins.str] | None = ...,
+        causes: _abc.Iterable[Global___RetryCause.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["initial_backoff", b"initial_backoff", "max_backoff", b"max_backoff"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["initial_backoff", b"initial_backoff", "max_attempts", b"max_attempts", "max_backoff", b"max_backoff", "multiplier", b"multiplier", "retryable_codes", b"retryable_codes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["causes", b"causes", "initial_backoff", b"initial_backoff", "max_attempts", b"max_attempts", "max_backoff", b"max_backoff", "multiplier", b"multiplier", "retryable_codes", b"retryable_codes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -292,6 +367,8 @@ class Task(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_FIELD_NUMBER: _builtins.int
     RETRY_OF_FIELD_NUMBER: _builtins.int
+    TIMEOUTS_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task's id inside its scope."""
@@ -366,6 +443,14 @@ class Task(_message.Message):
         """No run of it opens earlier. Absent: at once."""
 
     @_builtins.property
+    def timeouts(self) -> Global___TaskTimeouts:
+        """How long it may take."""
+
+    @_builtins.property
+    def deadline(self) -> _timestamp_pb2.Timestamp:
+        """When its total timeout passes. Absent: never."""
+
+    @_builtins.property
     def webhook(self) -> _webhook_pb2.Webhook:
         """Where its end is posted to. Absent: nowhere."""
 
@@ -397,14 +482,18 @@ class Task(_message.Message):
         attempt: _builtins.int = ...,
         not_before: _timestamp_pb2.Timestamp | None = ...,
         retry_of: _builtins.str | None = ...,
+        timeouts: Global___TaskTimeouts | None = ...,
+        deadline: _timestamp_pb2.Timestamp | None = ...,
         webhook: _webhook_pb2.Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "not_before", b"not_before", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "run_id", b"run_id", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_deadline", b"_deadline", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time", "failure", b"failure", "input", b"input", "not_before", b"not_before", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "run_id", b"run_id", "timeouts", b"timeouts", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "not_before", b"not_before", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_deadline", b"_deadline", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "not_before", b"not_before", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "timeouts", b"timeouts", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancel_request_time: _TypeAlias = _typing.Literal["cancel_request_time"]  # noqa: Y015
     _WhichOneofArgType__cancel_request_time: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time"]  # noqa: Y015
+    _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
+    _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015
     _WhichOneofReturnType__end_time: _TypeAlias = _typing.Literal["end_time"]  # noqa: Y015
     _WhichOneofArgType__end_time: _TypeAlias = _typing.Literal["_end_time", b"_end_time"]  # noqa: Y015
     _WhichOneofReturnType__not_before: _TypeAlias = _typing.Literal["not_before"]  # noqa: Y015
@@ -417,6 +506,8 @@ class Task(_message.Message):
     _WhichOneofArgType__webhook: _TypeAlias = _typing.Literal["_webhook", b"_webhook"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cancel_request_time) -> _WhichOneofReturnType__cancel_request_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__deadline) -> _WhichOneofReturnType__deadline | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_time) -> _WhichOneofReturnType__end_time | None: ...
     @_typing.overload

@@ -65,6 +65,7 @@ class SubmitTaskRequest(_message.Message):
     MULTITASK_STRATEGY_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_FIELD_NUMBER: _builtins.int
     IF_SESSION_MISSING_FIELD_NUMBER: _builtins.int
+    TIMEOUTS_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
@@ -110,6 +111,10 @@ class SubmitTaskRequest(_message.Message):
         """
 
     @_builtins.property
+    def timeouts(self) -> _task_pb2.TaskTimeouts:
+        """How long the task may take."""
+
+    @_builtins.property
     def webhook(self) -> _webhook_pb2.Webhook:
         """Where the task's end is posted to: a message of type `threadkeep.task.completed`, `.failed`, `.canceled` or `.rejected`, whose
         data is {task}: the Task in proto3 JSON with proto field names, without its input. Absent: nowhere.
@@ -132,11 +137,12 @@ class SubmitTaskRequest(_message.Message):
         multitask_strategy: _task_pb2.MultitaskStrategy.ValueType = ...,
         not_before: _timestamp_pb2.Timestamp | None = ...,
         if_session_missing: _task_pb2.IfSessionMissing.ValueType = ...,
+        timeouts: _task_pb2.TaskTimeouts | None = ...,
         webhook: _webhook_pb2.Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "not_before", b"not_before", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "webhook", b"webhook"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "not_before", b"not_before", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "timeouts", b"timeouts", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "timeouts", b"timeouts", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
     _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015

@@ -79,7 +79,7 @@ class TaskServiceServicer:
     def SubmitTask(self, request, context):
         """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
         SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
-        many tasks of the session have no run yet).
+        many tasks of the session have no run yet, or too many of the scope's tasks wait in the queue).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

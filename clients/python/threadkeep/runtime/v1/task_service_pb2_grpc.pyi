@@ -36,7 +36,7 @@ class TaskServiceStub:
     SubmitTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.SubmitTaskRequest, _task_service_pb2.SubmitTaskResponse]
     """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
     SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
-    many tasks of the session have no run yet).
+    many tasks of the session have no run yet, or too many of the scope's tasks wait in the queue).
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]
     """Reads a task. TASK_NOT_FOUND."""
@@ -67,7 +67,7 @@ class TaskServiceAsyncStub(TaskServiceStub):
     SubmitTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.SubmitTaskRequest, _task_service_pb2.SubmitTaskResponse]  # type: ignore[assignment]
     """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
     SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
-    many tasks of the session have no run yet).
+    many tasks of the session have no run yet, or too many of the scope's tasks wait in the queue).
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_task_service_pb2.GetTaskRequest, _task_service_pb2.GetTaskResponse]  # type: ignore[assignment]
     """Reads a task. TASK_NOT_FOUND."""
@@ -101,7 +101,7 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_task_service_pb2.SubmitTaskResponse, _abc.Awaitable[_task_service_pb2.SubmitTaskResponse]]:
         """Submits a task, creating its session in the same commit when asked to. The agent's manifest is pinned. SESSION_NOT_FOUND,
         SESSION_BUSY (the session has an open run, and the strategy is REJECT), AGENT_UNRESOLVED, ID_TAKEN, LIMIT_EXCEEDED (too
-        many tasks of the session have no run yet).
+        many tasks of the session have no run yet, or too many of the scope's tasks wait in the queue).
         """
 
     @_abc_1.abstractmethod

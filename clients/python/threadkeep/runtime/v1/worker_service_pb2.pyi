@@ -118,6 +118,7 @@ class AcquiredRun(_message.Message):
     ANSWERED_TICKETS_FIELD_NUMBER: _builtins.int
     LAST_CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
     CHECKPOINT_ID_FLOOR_FIELD_NUMBER: _builtins.int
+    TIME_LEFT_FIELD_NUMBER: _builtins.int
     manifest_json: _builtins.bytes
     """The pinned manifest: canonical JSON, redacted."""
     last_checkpoint_id: _builtins.str
@@ -156,6 +157,12 @@ class AcquiredRun(_message.Message):
     def answered_tickets(self) -> _containers.RepeatedCompositeFieldContainer[_ticket_pb2.Ticket]:
         """All resolved tickets of the run's task, oldest first."""
 
+    @_builtins.property
+    def time_left(self) -> _duration_pb2.Duration:
+        """How long the lease may last, renewed or not; then the server takes the run back. Count from before the call to be safe
+        from clock differences, or ask with a heartbeat. Absent: without bound.
+        """
+
     def __init__(
         self,
         *,
@@ -170,10 +177,11 @@ class AcquiredRun(_message.Message):
         answered_tickets: _abc.Iterable[_ticket_pb2.Ticket] | None = ...,
         last_checkpoint_id: _builtins.str | None = ...,
         checkpoint_id_floor: _builtins.str = ...,
+        time_left: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_checkpoint_id", b"_last_checkpoint_id", "last_checkpoint_id", b"last_checkpoint_id", "lease", b"lease", "lease_expire_time", b"lease_expire_time", "lease_ttl", b"lease_ttl", "run", b"run", "scope", b"scope", "session", b"session", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_checkpoint_id", b"_last_checkpoint_id", "last_checkpoint_id", b"last_checkpoint_id", "lease", b"lease", "lease_expire_time", b"lease_expire_time", "lease_ttl", b"lease_ttl", "run", b"run", "scope", b"scope", "session", b"session", "task", b"task", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_checkpoint_id", b"_last_checkpoint_id", "answered_tickets", b"answered_tickets", "checkpoint_id_floor", b"checkpoint_id_floor", "last_checkpoint_id", b"last_checkpoint_id", "lease", b"lease", "lease_expire_time", b"lease_expire_time", "lease_ttl", b"lease_ttl", "manifest_json", b"manifest_json", "run", b"run", "scope", b"scope", "session", b"session", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_checkpoint_id", b"_last_checkpoint_id", "answered_tickets", b"answered_tickets", "checkpoint_id_floor", b"checkpoint_id_floor", "last_checkpoint_id", b"last_checkpoint_id", "lease", b"lease", "lease_expire_time", b"lease_expire_time", "lease_ttl", b"lease_ttl", "manifest_json", b"manifest_json", "run", b"run", "scope", b"scope", "session", b"session", "task", b"task", "time_left", b"time_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_checkpoint_id: _TypeAlias = _typing.Literal["last_checkpoint_id"]  # noqa: Y015
     _WhichOneofArgType__last_checkpoint_id: _TypeAlias = _typing.Literal["_last_checkpoint_id", b"_last_checkpoint_id"]  # noqa: Y015
@@ -214,6 +222,7 @@ class HeartbeatResponse(_message.Message):
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     CANCEL_REQUESTED_FIELD_NUMBER: _builtins.int
     CANCEL_REASON_FIELD_NUMBER: _builtins.int
+    TIME_LEFT_FIELD_NUMBER: _builtins.int
     cancel_requested: _builtins.bool
     """Cancellation was asked for: end the run with CANCELED."""
     cancel_reason: _builtins.str
@@ -222,16 +231,21 @@ class HeartbeatResponse(_message.Message):
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the lease expires, by the server's clock."""
 
+    @_builtins.property
+    def time_left(self) -> _duration_pb2.Duration:
+        """How long the lease may still last, renewed or not. Absent: without bound."""
+
     def __init__(
         self,
         *,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         cancel_requested: _builtins.bool = ...,
         cancel_reason: _builtins.str = ...,
+        time_left: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "time_left", b"time_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_reason", b"cancel_reason", "cancel_requested", b"cancel_requested", "lease_expire_time", b"lease_expire_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_reason", b"cancel_reason", "cancel_requested", b"cancel_requested", "lease_expire_time", b"lease_expire_time", "time_left", b"time_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,7 +70,8 @@ class WorkerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Renews a lease, and tells whether cancellation was asked for. Safe to repeat. RUN_NOT_FOUND, LEASE_LOST.
+        """Renews a lease, tells whether cancellation was asked for, and how much time is left. Safe to repeat. RUN_NOT_FOUND,
+        LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,9 @@ class WorkerServiceStub:
     replay of a request that leased a run gives that lease again.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]
-    """Renews a lease, and tells whether cancellation was asked for. Safe to repeat. RUN_NOT_FOUND, LEASE_LOST."""
+    """Renews a lease, tells whether cancellation was asked for, and how much time is left. Safe to repeat. RUN_NOT_FOUND,
+    LEASE_LOST.
+    """
     ReleaseRun: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.ReleaseRunRequest, _worker_service_pb2.ReleaseRunResponse]
     """Gives a lease back: the run is queued again and spends no budget. When the task's cancellation was asked for, the run
     ends CANCELED instead. RUN_NOT_FOUND, LEASE_LOST.
@@ -56,7 +58,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     replay of a request that leased a run gives that lease again.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """Renews a lease, and tells whether cancellation was asked for. Safe to repeat. RUN_NOT_FOUND, LEASE_LOST."""
+    """Renews a lease, tells whether cancellation was asked for, and how much time is left. Safe to repeat. RUN_NOT_FOUND,
+    LEASE_LOST.
+    """
     ReleaseRun: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.ReleaseRunRequest, _worker_service_pb2.ReleaseRunResponse]  # type: ignore[assignment]
     """Gives a lease back: the run is queued again and spends no budget. When the task's cancellation was asked for, the run
     ends CANCELED instead. RUN_NOT_FOUND, LEASE_LOST.
@@ -83,7 +87,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_service_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.HeartbeatResponse, _abc.Awaitable[_worker_service_pb2.HeartbeatResponse]]:
-        """Renews a lease, and tells whether cancellation was asked for. Safe to repeat. RUN_NOT_FOUND, LEASE_LOST."""
+        """Renews a lease, tells whether cancellation was asked for, and how much time is left. Safe to repeat. RUN_NOT_FOUND,
+        LEASE_LOST.
+        """
 
     @_abc_1.abstractmethod
     def ReleaseRun(

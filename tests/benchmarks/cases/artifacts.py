@@ -1,0 +1,170 @@
+"""What content costs on its way in and out, and a list among many versions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+
+from tests.benchmarks.harness import Case, median_latency
+from tests.support.artifacts import MIB, header
+from tests.support.calls import Metadata, scope
+from tests.support.descriptors import fresh_id
+from threadkeep.artifacts.v1 import artifact_pb2, artifact_service_pb2_grpc, transfer_pb2
+from threadkeep.artifacts.v1 import artifact_service_pb2 as pb
+
+PIECE = MIB // 2
+
+
+class _Content(Case):
+    services = ("artifacts",)
+    unit = "MiB/s"
+    at_least = True
+
+    async def prepare(self) -> None:
+        """Content that nothing compresses, new in each upload."""
+        self.stub = artifact_service_pb2_grpc.ArtifactServiceStub(self.stage.channel())
+        self.metadata: Metadata = scope(tenant=fresh_id("tenant"))
+        self.count = 256 if self.scale.name == "full" else 32
+        self.noise = os.urandom(MIB)
+
+    async def upload(self) -> artifact_pb2.ArtifactVersion:
+        """One upload of `count` MiB."""
+        digest = hashlib.sha256()
+        first = os.urandom(PIECE)
+
+        async def parts() -> AsyncIterator[transfer_pb2.UploadVersionRequest]:
+            yield transfer_pb2.UploadVersionRequest(header=header("noise.bin"))
+            for number in range(2 * self.count):
+                piece = first if number == 0 else self.noise[number % 2 * PIECE :][:PIECE]
+                digest.update(piece)
+                yield transfer_pb2.UploadVersionRequest(chunk=piece)
+            trailer = transfer_pb2.UploadTrailer(size=self.count * MIB, sha256=digest.hexdigest())
+            yield transfer_pb2.UploadVersionRequest(trailer=trailer)
+
+        version: artifact_pb2.ArtifactVersion = (await self.stub.UploadVersion(parts(), metadata=self.metadata)).version
+        return version
+
+
+class ArtifactUpload(_Content):
+    """In."""
+
+    name = "artifact.upload"
+    what = "an upload into the database, against bare inserts of its rows"
+    target = 0.6
+
+    async def product(self) -> float:
+        """An upload."""
+        started = time.perf_counter()
+        await self.upload()
+        return self.count / (time.perf_counter() - started)
+
+    async def baseline(self) -> float:
+        """Rows of 1 MiB, a transaction each."""
+        database = await self.stage.database("artifacts")
+        try:
+            await database.execute("CREATE TABLE IF NOT EXISTS bare (number bigint, content bytea)")
+            started = time.perf_counter()
+            for number in range(self.count):
+                await database.execute("INSERT INTO bare VALUES ($1, $2)", number, self.noise)
+            seconds = time.perf_counter() - started
+            await database.execute("TRUNCATE bare")
+        finally:
+            await database.close()
+        return self.count / seconds
+
+
+class ArtifactDownload(_Content):
+    """Out."""
+
+    name = "artifact.download"
+    what = "a download from the database, against an empty stream of as many bytes"
+    target = 0.25
+
+    async def prepare(self) -> None:
+        """Something to download."""
+        await super().prepare()
+        self.artifact_id = (await self.upload()).artifact_id
+
+    async def product(self) -> float:
+        """A download."""
+        started = time.perf_counter()
+        request = transfer_pb2.DownloadVersionRequest(artifact_id=self.artifact_id)
+        received = 0
+        async for frame in self.stub.DownloadVersion(request, metadata=self.metadata):
+            received += len(frame.chunk)
+        assert received == self.count * MIB
+        return self.count / (time.perf_counter() - started)
+
+    async def baseline(self) -> float:
+        """S, in messages of 1 MiB."""
+        started = time.perf_counter()
+        async for _ in self.stage.echo_stream(json.dumps({"count": self.count, "size": MIB}).encode()):
+            pass
+        return self.count / (time.perf_counter() - started)
+
+
+class ArtifactList(Case):
+    """Number of versions."""
+
+    name = "artifact.list"
+    what = "median page of artifacts among many versions, against one among 1,000"
+    unit = "s"
+    target = 1.5
+    at_least = False
+    services = ("artifacts",)
+
+    async def prepare(self) -> None:
+        """A scope with many and one with 1,000, made from one artifact by statements."""
+        self.stub = artifact_service_pb2_grpc.ArtifactServiceStub(self.stage.channel())
+        self.many, self.few = scope(tenant=fresh_id("many")), scope(tenant=fresh_id("few"))
+        for metadata, count in ((self.many, self.scale.rows), (self.few, 1000)):
+            await self._fill(metadata, count)
+
+    async def product(self) -> float:
+        """Among many."""
+        return await self._page(self.many)
+
+    async def baseline(self) -> float:
+        """Among 1,000."""
+        return await self._page(self.few)
+
+    async def _page(self, metadata: Metadata) -> float:
+        request = pb.ListArtifactsRequest(type="report")
+        return await median_latency(200, lambda: self.stub.ListArtifacts(request, metadata=metadata))
+
+    async def _fill(self, metadata: Metadata, count: int) -> None:
+        create = transfer_pb2.CreateVersionRequest(
+            request_id=fresh_id(),
+            metadata=artifact_pb2.ArtifactMetadata(name="a", type="report"),
+            content=b"x",
+            artifact_id="a0",
+            create_only=True,
+        )
+        await self.stub.CreateVersion(create, metadata=metadata)
+        database = await self.stage.database("artifacts")
+        try:
+            key = await database.fetchval(
+                "SELECT scope_key FROM artifacts WHERE artifact_id = 'a0' ORDER BY create_time DESC LIMIT 1"
+            )
+            for table in ("artifacts", "versions"):
+                columns = [
+                    row["column_name"]
+                    for row in await database.fetch(
+                        "SELECT column_name FROM information_schema.columns "
+                        "WHERE table_schema = 'artifacts' AND table_name = $1",
+                        table,
+                    )
+                ]
+                values = {"artifact_id": "'a' || n", "list_number": "n + 1"}
+                picked = ", ".join(values.get(column, f"t.{column}") for column in columns)
+                await database.execute(
+                    f"INSERT INTO {table} ({', '.join(columns)}) SELECT {picked} FROM {table} t, "
+                    f"generate_series(1, {count - 1}) n WHERE t.scope_key = $1 AND t.artifact_id = 'a0'",
+                    key,
+                )
+            await database.execute("ANALYZE")
+        finally:
+            await database.close()
