@@ -4,20 +4,18 @@ It checks with every commit what must hold for all histories; see `apply`.
 """
 
 import itertools
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.support.chain_law import check_chain
 from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_runtime.domain import commands
-from threadkeep_runtime.domain.chain import CommitFacts, canonical_commit, genesis, next_digest
 from threadkeep_runtime.domain.checkpoints import CheckpointIndex, CheckpointPut
 from threadkeep_runtime.domain.commit import Decision, View
 from threadkeep_runtime.domain.decide import decide
-from threadkeep_runtime.domain.snapshots import open_run_of
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
 from threadkeep_runtime.domain.values import (
     NO_TIMEOUTS,
@@ -220,7 +218,7 @@ class OneThread:
         else:
             assert (decision.first_event_sequence, decision.last_event_sequence) == (0, 0)
         self._check_finality(decision)
-        self._check_chain(decision)
+        check_chain(decision, self.thread)
         self.thread = thread
         self.commits.append(decision)
         self.events.extend(decision.events)
@@ -248,34 +246,6 @@ class OneThread:
             assert not self.open_tickets
             assert self.types[-1] == "session.deleted"
             self.is_deleted = True
-
-    def _check_chain(self, decision: Decision) -> None:
-        """R17: a commit's digest follows from the one before and from what it says."""
-        thread, before = decision.thread, self.thread
-        assert thread is not None
-        previous = genesis(thread.scope_key, thread.session_id) if before is None else before.digest
-        facts = CommitFacts(
-            thread.commit_sequence,
-            decision.kind,
-            decision.request_id,
-            decision.run_id,
-            decision.actor.kind,
-            decision.actor.id,
-            decision.first_event_sequence,
-            len(decision.events),
-            decision.now,
-            decision.open_run,
-            thread.root_checkpoint_id,
-            thread.message_position,
-        )
-        assert previous is not None
-        assert thread.digest == next_digest(previous, canonical_commit(facts, json.loads(decision.parts)))
-        assert (thread.digest_sequence, thread.chain_start, thread.chain_anchor) == (thread.commit_sequence, 0, None)
-        listed = [kind for kind, _, _ in json.loads(decision.parts)]
-        assert listed.count("event") == len(decision.events)
-        # R12: what a later view needs to know of the run that is open.
-        opened = open_run_of(decision.open_run)
-        assert (opened.run_id if opened else None) == thread.active_run_id
 
     def _apply_lease(self, decision: Decision) -> None:
         assert decision.lease_before == self.lease

@@ -236,18 +236,6 @@ class PeerUnavailable(Unavailable):
     reason = "PEER_UNAVAILABLE"
 
 
-class ContentStoreUnavailable(Unavailable):
-    """Where artifact content lies is out of reach, or full."""
-
-    reason = "CONTENT_STORE_UNAVAILABLE"
-
-
-class CorruptContent(DataLoss):
-    """Stored or received content does not have its digest."""
-
-    reason = "CORRUPT_CONTENT"
-
-
 class AuditMismatch(DataLoss):
     """What is stored of a thread is not what its chain of commits says."""
 

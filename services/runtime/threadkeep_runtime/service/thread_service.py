@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 from typing import Any
 
 import grpc
@@ -163,10 +164,10 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
                 count,
                 after,
                 parse.session_filter(call.scope_key, request),
-                list(request.actions),
-                request.actor_id if request.HasField("actor_id") else None,
-                parse.time_of(request.created_from, "created_from") if request.HasField("created_from") else None,
-                parse.time_of(request.created_before, "created_before") if request.HasField("created_before") else None,
+                actions=list(request.actions),
+                actor_id=request.actor_id if request.HasField("actor_id") else None,
+                created_from=_time(request, "created_from"),
+                created_before=_time(request, "created_before"),
             )
 
         builder = await fill(
@@ -235,3 +236,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         return pb.ListStateKeysResponse(
             keys=builder.items, next_page_token=builder.token(self.rooms.pager, call, request)
         )
+
+
+def _time(request: Any, name: str) -> datetime | None:
+    return parse.time_of(getattr(request, name), name) if request.HasField(name) else None

@@ -14,6 +14,7 @@ from threadkeep_chassis.paging import after_key
 from threadkeep_runtime.domain.audit import AuditRecord
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Actor
+from threadkeep_runtime.store.reads import ListQuery
 from threadkeep_runtime.store.rows import payload_bytes, payload_of
 from threadkeep_runtime.store.statements import run_many
 from threadkeep_runtime.tables import audit_records
@@ -22,14 +23,9 @@ _INSERT = sa.insert(audit_records)
 
 
 @dataclass(frozen=True, slots=True)
-class AuditQuery:
-    """What a list wants, within one scope."""
+class AuditQuery(ListQuery):
+    """What a list of records wants; key (create_time, audit_id)."""
 
-    scope_key: str
-    count: int
-    after: tuple[Any, ...] | None = None
-    """Key (create_time, audit_id) of the row behind which to start."""
-    thread_key: str | None = None
     actions: Sequence[str] = ()
     actor_id: str | None = None
     created_from: datetime | None = None

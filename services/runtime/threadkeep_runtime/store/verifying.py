@@ -66,15 +66,6 @@ _COMMITS = (
     .order_by(commits.c.sequence)
     .limit(sa.bindparam("count"))
 )
-_LATER = (
-    sa.select(sa.literal(1))
-    .where(
-        commits.c.thread_key == sa.bindparam("thread_key"),
-        commits.c.sequence > sa.bindparam("after"),
-        contains_text(commits.c.parts, sa.bindparam("part", type_=sa.Text)),
-    )
-    .limit(1)
-)
 
 
 def verify(connection: Connection, thread: Thread, after: int, count: int) -> Verified:
@@ -162,8 +153,10 @@ def _is_rewritten(connection: Connection, thread_key: str, part: Listed) -> bool
     if part.kind not in (chain.CHECKPOINT, chain.VALUE, chain.WRITE):
         return False
     named = json.dumps([part.kind, part.id], ensure_ascii=False, separators=(",", ":"))[:-1]
-    bound = {"thread_key": thread_key, "after": part.commit, "part": named}
-    return connection.execute(_LATER, bound).first() is not None
+    later = sa.select(commits.c.sequence).where(
+        commits.c.thread_key == thread_key, commits.c.sequence > part.commit, contains_text(commits.c.parts, named)
+    )
+    return connection.execute(later.limit(1)).first() is not None
 
 
 Actual = Mapping[tuple[int, str], frozenset[str]]
