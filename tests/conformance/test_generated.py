@@ -212,7 +212,7 @@ async def test_a_mutation_sent_twice_at_once_has_one_effect(shared_suite: Suite,
 
 
 def change(rpc: Rpc, frames: list[Message]) -> None:
-    """Makes a valid request of the same request_id another one: it changes the first identifier or text that is set."""
+    """Makes a valid request of the same request_id another one: it changes the first id, text or number that is set."""
     for frame in frames:
         for place in id_fields(rpc.method.input_type):
             if place.field.name != "request_id" and place.get(frame):
@@ -221,6 +221,10 @@ def change(rpc: Rpc, frames: list[Message]) -> None:
         for place in _named(rpc):
             if place.get(frame):
                 place.set(frame, place.get(frame) + "x")
+                return
+        for place in fields(rpc.method.input_type, lambda place: place.field.cpp_type == place.field.CPPTYPE_INT64):
+            if place.get(frame):
+                place.set(frame, place.get(frame) + 1)
                 return
     raise AssertionError(f"the example of {rpc.name} sets nothing that could be changed")
 

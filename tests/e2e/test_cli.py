@@ -292,6 +292,11 @@ async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
     await shell.json("sessions", "create", "--id", "gone", "--artifacts", "keep")
     assert (await shell.json("sessions", "delete", "gone", "--artifacts", "delete"))["commit_sequence"] == 2
     assert (await shell.fails("sessions", "get", "gone"))[0] == NOT_FOUND
+    policy = await shell.json("retention", "set", "--tasks", "age=30d,keep=2", "--receipts", "7d")
+    assert (policy["tasks"], policy["revision"]) == ({"max_age": "2592000s", "keep_latest": 2}, 1)
+    assert await shell.json("retention", "get") == policy
+    assert not any((await shell.json("retention", "purge")).values())
+    assert (await shell.run("retention", "set", "--tasks", "age=soon"))[0] == USAGE
     command = ("sessions", "create", "--title", "once", "--request-id", "r-1")
     assert await shell.json(*command) == await shell.json(*command)
     code, error = await shell.fails("sessions", "create", "--title", "other", "--request-id", "r-1")

@@ -154,6 +154,12 @@ async def _sessions(call: Both, tmp_path: Path) -> None:
     assert (await call("sessions.get", session_id)).revision == updated.session.revision
     assert [one.session_id for one in await call("sessions.list", metadata={"k": "v"})] == [session_id]
     assert await call("sessions.list", metadata={"k": "w"}) == []
+    policy = await call("retention.set", tasks={"max_age": 86400, "keep_latest": 2}, events={"max_count": 10_000})
+    assert (policy.revision, policy.tasks.keep_latest) == (1, 2)
+    with pytest.raises(errors.RevisionConflict):
+        await call("retention.set", expected_revision=0)
+    assert await call("retention.get") == policy
+    assert (await call("retention.purge")).events == 0
     doomed = (await call("sessions.create", title="doomed")).session.session_id
     assert (await call("sessions.delete", doomed, expected_revision=1)).receipt.commit_sequence == 2
     with pytest.raises(errors.SessionNotFound):

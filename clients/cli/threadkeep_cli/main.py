@@ -17,6 +17,7 @@ from threadkeep_cli.groups import (
     events,
     messages,
     outbox,
+    retention,
     runs,
     sessions,
     state,
@@ -51,6 +52,7 @@ for _name, _group in (
     ("store", store),
     ("config", config),
     ("artifacts", artifacts),
+    ("retention", retention),
     ("worker", worker),
 ):
     app.add_typer(_group.app, name=_name)

@@ -16,6 +16,7 @@ from threadkeep._api import (
     info,
     outbox,
     projection,
+    retention,
     runs,
     sessions,
     store,
@@ -349,6 +350,14 @@ class Info(Part):
     get = _unary(info.get)
 
 
+class Retention(Part):
+    """How long a scope keeps its past. See `threadkeep._api.retention`."""
+
+    get = _unary(retention.get)
+    set = _unary(retention.set)
+    purge = _unary(retention.purge)
+
+
 PARTS: Mapping[str, type[Part]] = {
     "sessions": Sessions,
     "tasks": Tasks,
@@ -366,5 +375,6 @@ PARTS: Mapping[str, type[Part]] = {
     "summaries": Summaries,
     "streams": Streams,
     "projection_admin": ProjectionAdmin,
+    "retention": Retention,
     "info": Info,
 }

@@ -98,6 +98,7 @@ class Client(_Base):
     summaries: _sync_parts.Summaries
     streams: _sync_parts.Streams
     projection_admin: _sync_parts.ProjectionAdmin
+    retention: _sync_parts.Retention
     info: _sync_parts.Info
 
     def __init__(
@@ -157,6 +158,7 @@ class AsyncClient(_Base):
     summaries: _async_parts.Summaries
     streams: _async_parts.Streams
     projection_admin: _async_parts.ProjectionAdmin
+    retention: _async_parts.Retention
     info: _async_parts.Info
 
     def __init__(

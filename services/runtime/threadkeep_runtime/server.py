@@ -12,6 +12,7 @@ from threadkeep.runtime.v1 import (
     event_pb2,
     event_service_pb2_grpc,
     outbox_service_pb2_grpc,
+    retention_service_pb2_grpc,
     run_service_pb2_grpc,
     session_service_pb2_grpc,
     store_service_pb2_grpc,
@@ -30,10 +31,10 @@ from threadkeep_chassis.meta import load_token_secret
 from threadkeep_chassis.migrations import MigrationSet, prepare
 from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
-from threadkeep_chassis.receipts import purge_receipts
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.commands.deletions import Sweeper
+from threadkeep_runtime.commands.retention import Purger
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.replicas import join_replicas
@@ -41,6 +42,7 @@ from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
 from threadkeep_runtime.loops.relay import Relay, RelayMetrics
+from threadkeep_runtime.loops.retention import Retention
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
@@ -50,6 +52,7 @@ from threadkeep_runtime.service.event_service import EventServicer
 from threadkeep_runtime.service.outbox_convert import arrival_reader
 from threadkeep_runtime.service.outbox_service import OutboxServicer
 from threadkeep_runtime.service.render import Receipts
+from threadkeep_runtime.service.retention_service import RetentionServicer
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
 from threadkeep_runtime.service.session_service import SessionServicer
@@ -66,7 +69,9 @@ MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
 PURGE_SECONDS = 600.0
 
-_SERVICES = ("Checkpoint", "Event", "Outbox", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker")
+_SERVICES = (
+    "Checkpoint", "Event", "Outbox", "Retention", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker",
+)  # fmt: skip
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
@@ -78,12 +83,14 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
     closing: list[Callable[[], Awaitable[None]]] = []
     checkpoints, events, worker = CheckpointServicer(), EventServicer(), WorkerServicer()
     runs, sessions, tasks = RunServicer(), SessionServicer(), TaskServicer()
+    retention = RetentionServicer()
     store, threads, tickets = StoreServicer(), ThreadServicer(), TicketServicer()
     outbox, webhooks = OutboxServicer(), settings.outbox.rules()
 
     def register(server: grpc.aio.Server) -> None:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
         event_service_pb2_grpc.add_EventServiceServicer_to_server(events, server)
+        retention_service_pb2_grpc.add_RetentionServiceServicer_to_server(retention, server)
         outbox_service_pb2_grpc.add_OutboxServiceServicer_to_server(outbox, server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
         session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
@@ -159,7 +166,9 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
         commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
-        for servicer in (checkpoints, outbox, runs, sessions, store, tasks, threads, tickets, worker):
+        purger = Purger(database, pipeline, sweeper, settings.receipt_ttl_seconds)
+        retention.purger = purger
+        for servicer in (checkpoints, outbox, retention, runs, sessions, store, tasks, threads, tickets, worker):
             servicer.rooms = rooms
         events.feeds, events.pager = feeds, pager
         outbox.signals = signals
@@ -167,6 +176,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
 
         recovery = Recovery(database, pipeline)
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
+        loops.every("receipts", PURGE_SECONDS, purger.purge_receipts)
+        loops.every("retention", settings.retention_interval_seconds, Retention(database, purger).run_once)
         poster = Poster(
             webhooks, seconds=settings.outbox.webhook_timeout_seconds, ca_file=settings.outbox.webhook_ca_file
         )
@@ -186,8 +197,6 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         loops.add("outbox", relay.run)
         delivered_ttl = timedelta(seconds=settings.outbox.delivered_ttl_seconds)
         loops.every("outbox_purge", PURGE_SECONDS, lambda: purge_outbox(database, delivered_ttl))
-        receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
-        loops.every("receipts", PURGE_SECONDS, lambda: purge_receipts(database, older_than=receipt_ttl))
         loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
         staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)

@@ -64,7 +64,10 @@ class RuntimeSettings(ServerSettings):
     sweep_interval_seconds: float = Field(
         5.0, gt=0, description="How often rows of deleted sessions are looked for that a call has left behind."
     )
-    sweep_rows: int = Field(1000, ge=1, description="Rows of a deleted session that go in one transaction.")
+    retention_interval_seconds: float = Field(
+        3600.0, gt=0, description="How often the scopes' retention policies are applied."
+    )
+    sweep_rows: int = Field(1000, ge=1, description="Rows of what was deleted or purged that go in one transaction.")
     inline_value_bytes: int = Field(
         1024 * 1024,
         ge=1,

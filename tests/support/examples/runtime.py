@@ -12,6 +12,8 @@ from threadkeep.runtime.v1 import (
     commit_pb2,
     event_pb2,
     event_service_pb2,
+    retention_pb2,
+    retention_service_pb2,
     run_service_pb2,
     session_service_pb2,
     task_service_pb2,
@@ -83,6 +85,28 @@ async def update_session(world: World) -> session_service_pb2.UpdateSessionReque
 async def delete_session(world: World) -> session_service_pb2.DeleteSessionRequest:
     session_id = (await world.session()).session.session_id
     return session_service_pb2.DeleteSessionRequest(request_id=fresh_id(), session_id=session_id)
+
+
+# Retention
+
+
+@register("RetentionService.GetRetentionPolicy")
+async def get_retention_policy(world: World) -> retention_service_pb2.GetRetentionPolicyRequest:
+    await world.call("RetentionService.SetRetentionPolicy", await set_retention_policy(world))
+    return retention_service_pb2.GetRetentionPolicyRequest()
+
+
+@register("RetentionService.SetRetentionPolicy")
+async def set_retention_policy(world: World) -> retention_service_pb2.SetRetentionPolicyRequest:
+    rule = retention_pb2.RetentionRule(max_count=100, keep_latest=1)
+    policy = retention_pb2.RetentionPolicy(tasks=rule, sessions=rule, checkpoints=rule, events=rule)
+    return retention_service_pb2.SetRetentionPolicyRequest(request_id=fresh_id(), policy=policy)
+
+
+@register("RetentionService.PurgeNow", "session_id")
+async def purge_now(world: World) -> retention_service_pb2.PurgeNowRequest:
+    session_id = (await world.session()).session.session_id
+    return retention_service_pb2.PurgeNowRequest(request_id=fresh_id(), session_id=session_id)
 
 
 # Tasks and runs

@@ -9,6 +9,7 @@ import structlog
 
 from threadkeep_chassis.errors import DeadlineExceeded, ThreadkeepError, Unavailable
 from threadkeep_chassis.logs import fault_facts
+from threadkeep_projection.domain.projector import Draft, apply, wanted_checkpoint
 from threadkeep_projection.domain.values import Channel
 from threadkeep_projection.messages import Undecodable, decode_messages
 from threadkeep_projection.metrics import ProjectionMetrics
@@ -68,6 +69,19 @@ class Channels:
                 return NOTHING
         self._metrics.checkpoints.labels("absent" if channel is None else "decoded").inc()
         return Fetched(channel, len(value[1]))
+
+    async def catch_up(self, caller: Caller, draft: Draft) -> int:
+        """Applies the events that the draft has not; returns how many. Raises SESSION_NOT_FOUND, Unavailable."""
+        count = 0
+        after = draft.session.event_sequence if draft.session is not None else 0
+        async for events in self._runtime.session_events(caller, draft.session_id, after):
+            for event in events:
+                wanted = wanted_checkpoint(event)
+                channel = None
+                if wanted is not None:
+                    channel = (await self.fetch(caller, draft.session_id, wanted)).channel
+                count += apply(draft, event, channel)
+        return count
 
     def _mark(self, caller: Caller, why: str, error: Exception) -> None:
         self._metrics.checkpoints.labels("undecodable").inc()

@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from threadkeep_chassis.database import Connection, Database
+from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_chassis.signals import Signals
 from threadkeep_projection.commands.channels import NOTHING, Channels, Fetched
-from threadkeep_projection.domain.projector import apply, wanted_checkpoint
+from threadkeep_projection.domain.projector import PURGES, Draft, apply, wanted_checkpoint
 from threadkeep_projection.domain.values import Channel, Event
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, FedEvent, LogFrame
@@ -24,7 +25,7 @@ from threadkeep_projection.store.shares import (
     release_share,
     renew_share,
 )
-from threadkeep_projection.store.threads import ThreadKey, load_threads, write_threads
+from threadkeep_projection.store.threads import Loaded, ThreadKey, drop_session, load_threads, write_threads
 
 ADVANCED = "projection"
 """The signal that the share's cursor moved."""
@@ -87,11 +88,19 @@ class Following:
         events = [event for frame in frames for event in frame.events]
         cursor, applied = from_cursor, 0
         while True:
-            batch = await self._next_batch(events, applied)
-            applied += len(batch)
-            is_last = applied == len(events)
-            to_cursor = frames[-1].cursor if is_last else batch[-1][0].cursor
-            await self._commit(lease, cursor, to_cursor, batch)
+            if applied < len(events) and events[applied].event.type in PURGES:
+                fed = events[applied]
+                applied += 1
+                is_last = applied == len(events)
+                to_cursor = frames[-1].cursor if is_last else fed.cursor
+                await self._begin_anew(lease, cursor, to_cursor, fed)
+            else:
+                upto = next((n for n in range(applied, len(events)) if events[n].event.type in PURGES), len(events))
+                batch = await self._next_batch(events[:upto], applied)
+                applied += len(batch)
+                is_last = applied == len(events)
+                to_cursor = frames[-1].cursor if is_last else batch[-1][0].cursor
+                await self._commit(lease, cursor, to_cursor, batch)
             cursor = to_cursor
             if is_last:
                 return cursor
@@ -116,6 +125,32 @@ class Following:
 
         await self._database.retrying(work)
         self._measure([fed for fed, _ in batch])
+
+    async def _begin_anew(self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, fed: FedEvent) -> None:
+        """Builds the session anew from what the runtime has left of it; what the log still brings is in there then.
+
+        One that is gone meanwhile keeps nothing: its last event is on its way.
+        """
+        draft = Draft(fed.session_id)
+        try:
+            await self._channels.catch_up(Caller.operator(fed.scope), draft)
+        except ThreadkeepError as error:
+            if error.reason != "SESSION_NOT_FOUND":
+                raise
+            draft = Draft(fed.session_id)
+        key = (fed.scope.key, fed.session_id)
+
+        async def work(connection: Connection) -> None:
+            if not await advance_share(connection, lease, from_cursor, to_cursor, 1):
+                raise ShareLost()
+            await drop_session(connection, key)
+            if draft.session is not None:
+                await write_threads(connection, Loaded({key: Draft(fed.session_id)}, {key: draft}))
+            connection.after_commit(lambda: self._signals.notify(ADVANCED))
+
+        await self._database.retrying(work)
+        self._metrics.rebuilds.labels("purged").inc()
+        self._measure([fed])
 
     async def _next_batch(self, events: Sequence[FedEvent], start: int) -> Batch:
         """The events from `start` on with the channels that they brought, until these take too much memory.

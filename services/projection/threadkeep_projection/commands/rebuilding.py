@@ -14,7 +14,7 @@ from threadkeep_chassis.scope import Call
 from threadkeep_chassis.signals import Signals
 from threadkeep_projection.commands.channels import Channels
 from threadkeep_projection.commands.following import ADVANCED
-from threadkeep_projection.domain.projector import Draft, apply, wanted_checkpoint
+from threadkeep_projection.domain.projector import Draft
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, Runtime
 from threadkeep_projection.store.reads import get_session
@@ -67,7 +67,7 @@ class Rebuilding:
         key = (call.scope_key, session_id)
         draft, count = Draft(session_id), 0
         for _ in range(_ROUNDS):
-            count += await self._catch_up(Caller.of(call), draft)
+            count += await self._channels.catch_up(Caller.of(call), draft)
 
             async def work(connection: Connection, count: int = count) -> ResponseT:
                 # Nobody applies events while this lock is held, so live and rebuilt rows can be compared.
@@ -119,16 +119,3 @@ class Rebuilding:
         if stored is not None:
             call.mark_replay()
         return stored
-
-    async def _catch_up(self, caller: Caller, draft: Draft) -> int:
-        """Applies the session's events that the draft has not; returns how many. Raises SESSION_NOT_FOUND."""
-        count = 0
-        after = draft.session.event_sequence if draft.session is not None else 0
-        async for events in self._runtime.session_events(caller, draft.session_id, after):
-            for event in events:
-                wanted = wanted_checkpoint(event)
-                channel = None
-                if wanted is not None:
-                    channel = (await self._channels.fetch(caller, draft.session_id, wanted)).channel
-                count += apply(draft, event, channel)
-        return count

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from threadkeep_projection.domain import conversation, facts
@@ -34,6 +35,8 @@ CHECKPOINT_SAVED = "threadkeep.checkpoint.saved"
 CHECKPOINT_DELETED = "threadkeep.checkpoint.deleted"
 CHECKPOINT_ROLLED_BACK = "threadkeep.checkpoint.rolled_back"
 TASK_SUBMITTED = "threadkeep.task.submitted"
+PURGES = frozenset(("threadkeep.session.purged", "threadkeep.checkpoint.pruned"))
+"""Events after which a session is built anew from what is left (P3)."""
 MESSAGES_CHANNEL = "messages"
 
 TASK_STATES = {
@@ -173,8 +176,10 @@ def _on_session(draft: Draft, event: Event, what: str, _: Channel | None) -> Non
     if what == "deleted":
         draft.is_deleted = True
         return
+    if what == "purged":
+        _purge(draft, event)
     document = _object(_object(event.payload).get("session"))
-    if what not in ("created", "updated") or not document or draft.session is None:
+    if what not in ("created", "updated", "purged") or not document or draft.session is None:
         return
     draft.session = replace(
         draft.session,
@@ -182,6 +187,19 @@ def _on_session(draft: Draft, event: Event, what: str, _: Channel | None) -> Non
         agent_name=_text(document.get("agent_name")),
         metadata=_entries(document.get("metadata")),
     )
+
+
+def _purge(draft: Draft, event: Event) -> None:
+    """Takes out the tasks that are gone; the session is as old as it was, though its first events are gone."""
+    assert draft.session is not None
+    payload = _object(event.payload)
+    listed = payload.get("task_ids")
+    gone = {_text(one) for one in listed} if isinstance(listed, list) else set()
+    draft.tasks = {key: task for key, task in draft.tasks.items() if key not in gone}
+    draft.runs = {key: run for key, run in draft.runs.items() if run.task_id not in gone}
+    begun = _time(_object(payload.get("session")).get("create_time"))
+    if begun is not None:
+        draft.session = replace(draft.session, create_time=begun)
 
 
 def _on_task(draft: Draft, event: Event, what: str, _: Channel | None) -> None:
@@ -349,6 +367,14 @@ def _failure(value: Any) -> tuple[str, str]:
 
 def _entries(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((str(key), _text(entry)) for key, entry in _object(value).items()))
+
+
+def _time(value: Any) -> datetime | None:
+    """An RFC 3339 time."""
+    try:
+        return datetime.fromisoformat(value).astimezone(UTC) if isinstance(value, str) else None
+    except ValueError:
+        return None
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +11,8 @@ from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import insert_or_ignore, json_entries, json_member, json_text_at
 from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, Head, Removal
-from threadkeep_runtime.domain.pruning import Kept, Name, keep_latest, latest
+from threadkeep_runtime.domain.pruning import Kept, Name, beyond, keep, keep_latest, latest
+from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.store.statements import padded
 from threadkeep_runtime.tables import checkpoint_blobs, checkpoint_writes, checkpoints, threads
 
@@ -41,6 +43,11 @@ _VALUES = sa.select(_B.checkpoint_ns, _B.channel, _B.version, _B.type).where(_B.
 _WRITES = (
     sa.select(_W.checkpoint_ns, _W.checkpoint_id, _W.channel).where(_W.thread_id == _THREAD).distinct()
 )  # fmt: skip
+_TIMES = (
+    sa.select(_C.checkpoint_ns, _C.checkpoint_id, sa.func.coalesce(_C.create_time, threads.c.create_time))
+    .join(threads, threads.c.thread_key == _C.thread_id)
+    .where(_C.thread_id == _THREAD)
+)
 _HOLDS = sa.select(_C.checkpoint_id).where(_C.thread_id == _THREAD).limit(1)
 _SESSIONS = (
     sa.select(threads.c.session_id)
@@ -69,8 +76,13 @@ def sessions_of_runs(connection: Connection, scope_key: str, run_ids: Sequence[s
     return list(connection.scalars(_SESSIONS, {"scope_key": scope_key, "run_ids": padded(run_ids)}))
 
 
-def load_removal(connection: Connection, thread_key: str, run_ids: Sequence[str] | None) -> Removal | None:
-    """What goes when these runs' checkpoints go, or (None) all that a prune does not keep; None if that is nothing."""
+def load_removal(
+    connection: Connection, thread_key: str, run_ids: Sequence[str] | None, rule: Rule | None, now: datetime
+) -> Removal | None:
+    """What goes when these runs' checkpoints go, or (None) all that a prune or the rule does not keep.
+
+    None if that is nothing. Of a rule the oldest go first, a bounded number.
+    """
     thread = {"thread_key": thread_key}
     rows = {(row[0], row[1]): Kept(row[2]) for row in connection.execute(_ROWS, thread)}
     if run_ids is not None:
@@ -84,7 +96,9 @@ def load_removal(connection: Connection, thread_key: str, run_ids: Sequence[str]
             links.setdefault((namespace, checkpoint_id), []).append((channel, version))
     if run_ids is None:
         _describe(connection, thread, rows, links, values)
-        gone = set(rows) - keep_latest(rows)
+        gone = set(rows) - (keep_latest(rows) if rule is None else _kept_by(connection, thread_key, rows, rule, now))
+        if rule is not None:
+            gone = set(sorted(gone, key=lambda name: name[1])[:CHUNK])
         if not gone:
             return None
     left = [name for name in rows if name not in gone]
@@ -96,6 +110,18 @@ def load_removal(connection: Connection, thread_key: str, run_ids: Sequence[str]
         tuple(sorted(lost)),
         None if head_id is None else _head(head_id, rows, links),
     )
+
+
+def _kept_by(connection: Connection, thread_key: str, rows: dict[Name, Kept], rule: Rule, now: datetime) -> set[Name]:
+    cutoff = rule.cutoff(now)
+    times = {(row[0], row[1]): row[2] for row in connection.execute(_TIMES, {"thread_key": thread_key})}
+
+    def is_due(name: Name, rank: int) -> bool:
+        too_many = rule.max_count is not None and rank >= rule.max_count
+        return too_many or (cutoff is not None and times[name] < cutoff)
+
+    kept, _ = beyond(rows, rule.keep_latest, is_due)
+    return keep(rows, kept)
 
 
 def _head(checkpoint_id: str, rows: dict[Name, Kept], links: dict[Name, list[tuple[str, str]]]) -> Head:

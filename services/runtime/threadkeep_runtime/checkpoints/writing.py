@@ -127,6 +127,7 @@ def _row(change: CheckpointChange, put: CheckpointPut) -> dict[str, Any]:
         "metadata_bytes": put.metadata_json,
         "value_versions": put.value_versions,
         "commit_sequence": change.commit_sequence,
+        "create_time": change.time,
     }
 
 

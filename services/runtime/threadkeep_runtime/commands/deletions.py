@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threadkeep_chassis.database import Connection, Database
 from threadkeep_runtime.pipeline.failpoints import DURING_SWEEP, Failpoints
-from threadkeep_runtime.store import deleting
+from threadkeep_runtime.store import deleting, purging
 from threadkeep_runtime.store.deleting import Swept
 
 THREADS_AT_ONCE = 100
@@ -37,6 +37,18 @@ class Sweeper:
         async with self._database.read() as connection:
             found = await connection.run(lambda sync: deleting.unswept(sync, THREADS_AT_ONCE))
         return sum([await self.sweep(thread_key, waits=False) for thread_key in found])
+
+    async def sweep_history(self, thread_key: str) -> int:
+        """Deletes what lies below a thread's floors; returns how many rows went. Raises Unavailable."""
+        total = 0
+        while True:
+            swept = await self._database.retrying(
+                lambda connection: connection.run(lambda sync: purging.sweep_history(sync, thread_key, self._rows))
+            )
+            total += swept.rows
+            if swept.is_done:
+                return total
+            self._failpoints.reach(DURING_SWEEP)
 
     async def _once(self, thread_key: str, waits: bool) -> Swept:
         async def work(connection: Connection) -> Swept:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from threadkeep_chassis.errors import FailedPrecondition, FieldInvalid, InvalidArgument
@@ -197,6 +198,8 @@ class CheckpointChange:
     roll_back: RollBack | None = None
     scope_key: str = ""
     """Whose staged values the operations name."""
+    time: datetime | None = None
+    """When the commit happens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from threadkeep_runtime.domain.audit import AuditDraft
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.outbox import OutboxDraft
+from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import (
     NO_TIMEOUTS,
     NO_TRACE,
@@ -84,6 +85,19 @@ class DeleteSession(Command):
     artifact_policy: str | None = None
     """DELETE or KEEP; None: what the session's settings say."""
     expected_revision: int | None = None
+    idle_since: datetime | None = None
+    """Retention deletes only a session at rest that was last active then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgeThread(Command):
+    """What retention takes from a thread; None: nothing of that kind."""
+
+    kind = "purge"
+    events: Rule | None = None
+    tasks: Rule | None = None
+    receipts_seconds: float = 0.0
+    """Commits younger than this stay: their receipts do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +260,8 @@ class RemoveCheckpoints(Command):
     kind = "remove_checkpoints"
     lease: LeaseRef | None = None
     run_ids: tuple[str, ...] | None = None
-    """Checkpoints of these runs go. None: all but the latest."""
+    """Checkpoints of these runs go. None: all but the latest, or what the rule says."""
+    rule: Rule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
 from threadkeep_runtime.domain.messages import FACTS, NOTHING_KNOWN, Known, MessageChanges
 from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
+from threadkeep_runtime.domain.retention import PurgePlan
 from threadkeep_runtime.domain.snapshots import open_run_text
 from threadkeep_runtime.domain.state import Held, StateValue
 from threadkeep_runtime.domain.values import Actor, Event, Lease, Run, Task, Thread, Ticket, Trace
@@ -72,6 +73,8 @@ class View:
     """The greatest checkpoint id of the root namespace that the open run's task did not record; for a rollback."""
     removal: Removal | None = None
     """What the command takes away; None if that is nothing."""
+    purge: PurgePlan | None = None
+    """What retention takes away; None if that is nothing."""
     messages: Known = NOTHING_KNOWN
     state: Mapping[str, Held] = field(default_factory=dict)
     """The state keys that the command names, as far as they are declared."""
@@ -127,6 +130,7 @@ class Decision:
     """Tickets that left OPEN."""
     events: tuple[Event, ...] = ()
     checkpoints: CheckpointChange | None = None
+    purge: PurgePlan | None = None
     outbox: tuple[OutboxMessage, ...] = ()
     outbox_ids: tuple[str, ...] = ()
     """Of all drafts: a message that was sent before under its dedupe key is not in `outbox`."""
@@ -205,6 +209,7 @@ class CommitDraft:
         self.state_values: tuple[StateValue, ...] = ()
         self.audit: tuple[AuditRecord, ...] = ()
         self.deletes_thread = False
+        self.purge: PurgePlan | None = None
 
     # -- events
 
@@ -339,6 +344,7 @@ class CommitDraft:
             copied_from,
             roll_back,
             self.thread.scope_key,
+            self._now,
         )
 
     def finish(self) -> Decision:
@@ -376,6 +382,7 @@ class CommitDraft:
             closed_tickets=tuple(self._closed),
             events=tuple(self._events),
             checkpoints=self.checkpoints,
+            purge=self.purge,
             outbox=tuple(self.outbox),
             outbox_ids=tuple(self.outbox_ids),
             manifest=self.manifest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threadkeep_chassis.errors import RevisionConflict
 from threadkeep_runtime.domain.commands import DeleteSession
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
-from threadkeep_runtime.domain.errors import SessionNotFound
+from threadkeep_runtime.domain.errors import NothingToRecover, SessionNotFound
 from threadkeep_runtime.domain.feeds import SESSION_DELETED
 from threadkeep_runtime.domain.tasks import end_run
 from threadkeep_runtime.domain.values import END_USER
@@ -15,7 +15,8 @@ KEEP, DELETE = "KEEP", "DELETE"
 
 
 def delete_session(view: View, command: DeleteSession, new_id: NewId) -> Decision:
-    """Deletes the session. A worker at its run is not waited for. Raises SessionNotFound, RevisionConflict.
+    """Deletes the session. A worker at its run is not waited for. Raises SessionNotFound, RevisionConflict,
+    NothingToRecover (retention, and the session is active).
 
     Enqueued tasks end without a word: the event that the session is gone speaks for everything in it, and it is the
     last one that any of its feeds sees.
@@ -23,6 +24,10 @@ def delete_session(view: View, command: DeleteSession, new_id: NewId) -> Decisio
     thread = view.thread
     if thread is None:
         raise SessionNotFound()
+    if command.idle_since is not None and (
+        view.run is not None or thread.enqueued_count or thread.last_activity_time != command.idle_since
+    ):
+        raise NothingToRecover()
     if command.expected_revision is not None and command.expected_revision != thread.revision:
         raise RevisionConflict(thread.revision)
     commit = CommitDraft(view, command, new_id)

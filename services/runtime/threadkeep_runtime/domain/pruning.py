@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 Name = tuple[str, str]
@@ -20,6 +20,22 @@ class Kept:
     """Channels that its pending writes go to."""
 
 
+def beyond(names: Iterable[Name], keep_latest: int, is_due: Callable[[Name, int], bool]) -> tuple[set[Name], set[Name]]:
+    """(kept, due): what a rule says of each namespace's checkpoints, whatever these need of each other.
+
+    `is_due` is asked with a checkpoint and its rank, the newest is 0; not for the newest `keep_latest`, nor for a
+    namespace's latest.
+    """
+    kept: set[Name] = set()
+    due: set[Name] = set()
+    ranks: dict[str, int] = {}
+    for name in sorted(names, reverse=True):
+        rank = ranks.get(name[0], 0)
+        ranks[name[0]] = rank + 1
+        (due if rank >= max(keep_latest, 1) and is_due(name, rank) else kept).add(name)
+    return kept, due
+
+
 def latest(names: Iterable[Name]) -> dict[str, str]:
     """The greatest id of each namespace."""
     found: dict[str, str] = {}
@@ -29,14 +45,19 @@ def latest(names: Iterable[Name]) -> dict[str, str]:
 
 
 def keep_latest(checkpoints: Mapping[Name, Kept]) -> set[Name]:
-    """The checkpoints to keep.
+    """Each namespace's latest, and what it needs."""
+    return keep(checkpoints, latest(checkpoints).items())
+
+
+def keep(checkpoints: Mapping[Name, Kept], wanted: Iterable[Name]) -> set[Name]:
+    """The wanted checkpoints, and those that they need.
 
     A delta channel's history is the writes of a checkpoint's ancestors, back to one that stores the channel whole. The
-    server can't tell a delta channel from another, so that every channel counts that has no value at the latest
+    server can't tell a delta channel from another, so that every channel counts that has no value at the wanted
     checkpoint, and that an ancestor's writes go to.
     """
     kept: set[Name] = set()
-    for namespace, head in latest(checkpoints).items():
+    for namespace, head in wanted:
         chain = _ancestors(checkpoints, namespace, head)
         needed = _needed(chain, checkpoints, set(checkpoints[namespace, head].stored))
         kept.add((namespace, head))

@@ -105,6 +105,9 @@ def remove_checkpoints(view: View, command: RemoveCheckpoints, new_id: NewId) ->
     _check_fence(view, command.lease, touches_facts=True)
     commit = CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
+    if command.rule is not None:
+        # Retention is no activity of the session.
+        commit.set_thread(last_activity_time=view.thread.last_activity_time)
     greatest = max(checkpoint_id for _, checkpoint_id in removal.checkpoints)
     head_before = commit.thread.root_checkpoint_id
     head = None if removal.head is None else removal.head.checkpoint_id

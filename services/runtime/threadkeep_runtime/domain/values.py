@@ -178,6 +178,8 @@ class Thread:
     delete_time: datetime | None = None
     event_floor: int = 0
     """Events up to this sequence were purged."""
+    commit_floor: int = 0
+    """So were commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,8 @@ class Place:
         self._subject = _subject(extent)
         self._encode = codec.encoder(incarnation, self._subject)
         self._marks = _marks(extent) if isinstance(extent, ThreadExtent) else ()
+        self.is_anywhere = False
+        """True until something is shown to a reader who asked for the start of what is kept: it may come later."""
         self.numbers = list(numbers)
         """(sequence,) or a position for each partition."""
 
@@ -64,6 +66,7 @@ class Place:
 
     def cursor(self) -> bytes:
         """The opaque form."""
+        self.is_anywhere = False
         return self._encode((*self.numbers, *self._marks))
 
     def text(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from threadkeep_chassis.database import Database
@@ -64,7 +64,9 @@ class LogReader:
         if from_now:
             return self._cursors.place(extent, head.incarnation, ends)
         if not after:
-            return self._cursors.place(extent, head.incarnation, starts)
+            place = self._cursors.place(extent, head.incarnation, starts)
+            place.is_anywhere = True
+            return place
         numbers = self._cursors.read(after, extent, head.incarnation, len(head.positions))
         place = self._cursors.place(extent, head.incarnation, numbers)
         if any(number > end for number, end in zip(numbers, ends, strict=True)):
@@ -75,11 +77,26 @@ class LogReader:
         return place
 
     async def page(self, extent: Extent, wanted: EventFilter, place: Place, count: int) -> Page | None:
-        """The next wanted events behind the place, or None at the committed end."""
-        async with self._database.read() as connection:
+        """The next wanted events behind the place, or None at the committed end. Raises CursorExpired."""
+
+        def read(connection: Connection) -> tuple[Page | None, Sequence[int]]:
             if isinstance(extent, ThreadExtent):
-                return await connection.run(lambda c: _thread_page(c, extent, wanted, place.numbers[0], count))
-            return await connection.run(lambda c: _wide_page(c, extent, wanted, place.numbers, count, self._window))
+                found = _thread_page(connection, extent, wanted, place.numbers[0], count)
+                # What was purged before the page was read shows in the floor that is read after it.
+                return found, [events_read.thread_floor(connection, extent.thread_key)]
+            found = _wide_page(connection, extent, wanted, place.numbers, count, self._window)
+            purged = events_read.log_floor(connection, extent.scope_keys)
+            return found, [purged.get(partition, 0) for partition in range(len(place.numbers))]
+
+        async with self._database.read() as connection:
+            found, floors = await connection.run(read)
+        if all(number >= floor for number, floor in zip(place.numbers, floors, strict=True)):
+            return found
+        if not place.is_anywhere:
+            raise place.expired([max(pair) for pair in zip(place.numbers, floors, strict=True)])
+        for index, floor in enumerate(floors):
+            place.move(index, floor)
+        return await self.page(extent, wanted, place, count)
 
     async def scopes_of(self, keys: Iterable[str]) -> dict[str, dict[str, str]]:
         """The scopes that these keys stand for."""

@@ -22,6 +22,7 @@ from threadkeep_runtime.store.audit import write_audit
 from threadkeep_runtime.store.deleting import write_deletions
 from threadkeep_runtime.store.messages import write_messages
 from threadkeep_runtime.store.outbox import write_outbox
+from threadkeep_runtime.store.purging import write_purges
 from threadkeep_runtime.store.rows import (
     event_columns,
     thread_row,
@@ -142,6 +143,7 @@ def apply_decisions(
     write_values(connection, writing)
     write_audit(connection, writing)
     write_deletions(connection, writing)
+    write_purges(connection, writing)
     changes = [decision.checkpoints for decision in writing if decision.checkpoints is not None]
     if changes:
         apply_changes(connection, changes)

@@ -117,7 +117,7 @@ def sweep(connection: Connection, thread_key: str, now: datetime, rows: int, *, 
     for table, column in _owned_tables():
         if table is commits:
             done += _erase_receipts(connection, tombstone, rows - done)
-        done += _delete_some(connection, table, column, tombstone, rows - done)
+        done += _delete_own(connection, table, column, tombstone, rows - done)
         if done >= rows:
             return Swept(done, False)
     connection.execute(_SWEPT, {"key_thread_key": thread_key, "swept_time": now})
@@ -160,19 +160,28 @@ def _erase_receipts(connection: Connection, tombstone: Any, rows: int) -> int:
     return len(found)
 
 
-def _delete_some(connection: Connection, table: sa.Table, column: sa.Column[Any], tombstone: Any, rows: int) -> int:
-    """Deletes up to `rows` of the thread's rows, the lowest keys first; returns how many."""
-    if rows <= 0:
-        return 0
+def _delete_own(connection: Connection, table: sa.Table, column: sa.Column[Any], tombstone: Any, rows: int) -> int:
     mine = [column == tombstone.thread_key]
     if table is events:
         mine.append(events.c.sequence < tombstone.event_sequence)
-    order = [one for one in table.primary_key.columns if one is not column]
-    if not order:
-        return connection.execute(sa.delete(table).where(*mine)).rowcount
-    # A range of keys is found by the primary key however many rows there are; a list of keys, or a LIMIT in a subquery,
-    # is planned from guesses.
-    last = connection.execute(sa.select(*order).where(*mine).order_by(*order).limit(1).offset(rows - 1)).first()
-    if last is not None:
-        mine.append(sa.tuple_(*order) <= sa.tuple_(*last, types=[one.type for one in order]))
-    return connection.execute(sa.delete(table).where(*mine)).rowcount
+    return delete_some(connection, table, mine, [one for one in table.primary_key.columns if one is not column], rows)
+
+
+def delete_some(
+    connection: Connection,
+    table: sa.Table,
+    conditions: Sequence[sa.ColumnElement[bool]],
+    order: Sequence[sa.Column[Any]],
+    rows: int,
+) -> int:
+    """Deletes up to `rows` of the rows, the lowest first; returns how many. `order` is the rest of the primary key."""
+    if rows <= 0:
+        return 0
+    chosen = [*conditions]
+    if order:
+        # A range of keys is found by the primary key however many rows there are; a list of keys, or a LIMIT in a
+        # subquery, is planned from guesses.
+        last = connection.execute(sa.select(*order).where(*chosen).order_by(*order).limit(1).offset(rows - 1)).first()
+        if last is not None:
+            chosen.append(sa.tuple_(*order) <= sa.tuple_(*last, types=[one.type for one in order]))
+    return connection.execute(sa.delete(table).where(*chosen)).rowcount

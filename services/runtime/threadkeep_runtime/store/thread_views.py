@@ -116,12 +116,13 @@ def find_moment(connection: Connection, thread_key: str, sequence: int | None) -
 
 
 def run_at(connection: Connection, moment: Moment) -> reads.RunRow | None:
-    """The run that was open, as it stood then. Its lease shows at the head only."""
+    """The run that was open, as it stood then. Its lease shows at the head only. Raises CommitCompacted if it went."""
     if moment.open_run is None:
         return None
     found = reads.find_run(connection, moment.thread.scope_key, moment.open_run.run_id)
     if found is None:
-        return None
+        # Retention took the run with its task: this moment can't be shown any more.
+        raise CommitCompacted(moment.thread.commit_sequence)
     return reads.RunRow(moment.open_run.at(found.run), found.lease_expire_time if moment.is_head else None)
 
 

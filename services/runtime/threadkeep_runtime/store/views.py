@@ -29,6 +29,7 @@ from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
 from threadkeep_runtime.store.messages import load_known
 from threadkeep_runtime.store.outbox import load_lines
+from threadkeep_runtime.store.purging import load_purge
 from threadkeep_runtime.store.rows import run_of, task_of, thread_of, ticket_of
 from threadkeep_runtime.store.state import load_held
 from threadkeep_runtime.store.statements import one_of, padded
@@ -179,7 +180,7 @@ def views_of_locked(
                 root_before_task=load_root_before(connection, key, RollBack(task.task_id, task.first_event_sequence))
                 if rolls_back and task is not None
                 else None,
-                **_rare_parts(connection, command, found),
+                **_rare_parts(connection, command, found, moment),
             )
         )
     return views
@@ -201,10 +202,14 @@ def _selection(
     return {"selected": selected, "next_task": following}
 
 
-def _rare_parts(connection: Connection, command: commands.Command, found: dict[str, Thread]) -> dict[str, Any]:
+def _rare_parts(
+    connection: Connection, command: commands.Command, found: dict[str, Thread], now: datetime
+) -> dict[str, Any]:
     """What only removals, copies and commits with staged values need to know."""
     if isinstance(command, commands.RemoveCheckpoints) and command.thread_key in found:
-        return {"removal": load_removal(connection, command.thread_key, command.run_ids)}
+        return {"removal": load_removal(connection, command.thread_key, command.run_ids, command.rule, now)}
+    if isinstance(command, commands.PurgeThread) and command.thread_key in found:
+        return {"purge": load_purge(connection, found[command.thread_key], command, now)}
     if isinstance(command, commands.CommitThread) and (named := staged_values(command.ops)):
         return {"staged": load_staged(connection, command.scope_key, [value.staged_id for value in named])}
     if isinstance(command, commands.CopyCheckpoints):

@@ -27,6 +27,8 @@ checkpoints = sa.Table(
     sa.Column("metadata_bytes", Bytes()),
     sa.Column("value_versions", JsonSource()),
     sa.Column("commit_sequence", sa.BigInteger),
+    # When it was put, for retention. NULL: by another saver, or before this was kept.
+    sa.Column("create_time", UtcTimestamp()),
 )
 
 checkpoint_blobs = sa.Table(

@@ -59,9 +59,14 @@ threads = sa.Table(
     sa.Column("delete_time", UtcTimestamp()),
     # Events up to this sequence were purged.
     sa.Column("event_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    # Commits up to this sequence were purged; and up to where their rows are gone.
+    sa.Column("commit_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("swept_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.UniqueConstraint("scope_key", "session_id"),
     sa.Index(None, "scope_key", "create_time", "session_id"),
 )
+
+partial_index("threads_unswept", threads.c.thread_key, where=threads.c.swept_floor < threads.c.commit_floor)
 
 # The entries of threads.metadata, one by one, to filter by.
 session_metadata = sa.Table(

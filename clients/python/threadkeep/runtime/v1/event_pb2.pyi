@@ -139,6 +139,8 @@ class Event(_message.Message):
     """A committed event. The server's own types and their payloads (`application/json`):
     `threadkeep.session.created`, `.session.updated` {session_id, session}, `.session.deleted` {session_id, artifact_policy:
     `ARTIFACT_POLICY_DELETE` or `ARTIFACT_POLICY_KEEP`}: the thread's last event, the only one that is kept of it;
+    `threadkeep.session.purged` {session_id, event_floor: events up to this sequence are gone, task_ids: tasks that are gone,
+    session}: followers begin this session anew with what is left;
     `threadkeep.task.submitted` {task: its input messages have their ids, a payload's data is left out}, `.task.working`,
     `.task.input_required` {ticket_ids}, `.task.auth_required` {ticket_ids}, `.task.completed`, `.task.failed` {failure},
     `.task.cancel_requested` {reason}, `.task.canceled`: they name the task, not the run;
