@@ -5,8 +5,8 @@ from alembic import op
 
 from threadkeep_chassis.database import Bytes, Key, UtcTimestamp
 
-revision = "0012"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 
 
 def upgrade() -> None:
