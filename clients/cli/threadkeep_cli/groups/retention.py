@@ -32,6 +32,7 @@ def set_(
     sessions: Rule = None,
     checkpoints: Rule = None,
     events: Rule = None,
+    audit: Rule = None,
     receipts: Annotated[str | None, typer.Option("--receipts", help="How long receipts live, such as 7d.")] = None,
     expected_revision: Annotated[
         int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
@@ -44,6 +45,7 @@ def set_(
         sessions=_rule(sessions, "--sessions"),
         checkpoints=_rule(checkpoints, "--checkpoints"),
         events=_rule(events, "--events"),
+        audit=_rule(audit, "--audit"),
         receipts_max_age=None if receipts is None else _seconds(receipts, "--receipts"),
         expected_revision=expected_revision,
         request_id=request_id,

@@ -36,6 +36,7 @@ class Policy:
     sessions: Rule | None = None
     checkpoints: Rule | None = None
     events: Rule | None = None
+    audit: Rule | None = None
     receipts_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class Policy:
         )
 
 
-RULES = ("tasks", "sessions", "checkpoints", "events")
+RULES = ("tasks", "sessions", "checkpoints", "events", "audit")
 """The kinds that have a rule each."""
 
 
