@@ -1,4 +1,4 @@
-"""A model of a thread's conversation and state keys, written apart from the code: it judges what commits do (R11, R12)."""
+"""A model of a thread's conversation and state keys, written apart from the code, that judges commits (R11, R12)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -93,7 +93,7 @@ class Keys:
         """What the store would find for the command."""
         return {key: Held(declared, self.heads.get(key)) for key, declared in DECLARED.items()}
 
-    def commands(self, add: int, *, in_run: bool) -> Commands:
+    def commands(self, add: int, *, in_run: bool = False) -> Commands:
         """Adds to the sums."""
         keys = ["sum", "of_run"] if in_run else ["sum"]
         return Commands(tuple(Command(key, "add", add, "commit.state[0]") for key in keys), dict.fromkeys(DECLARED, 1))

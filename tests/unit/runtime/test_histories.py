@@ -214,31 +214,6 @@ class Histories(RuleBasedStateMachine):
             late = task.deadline is not None and task.deadline <= self.thread.now
             assert not late or task.state in TERMINAL_TASK_STATES
 
-    @rule(
-        index=st.integers(0, 5),
-        kinds=st.lists(st.sampled_from(["append", "replace", "remove", "zombie"]), min_size=1, max_size=4),
-        add=st.integers(-3, 3),
-        with_lease=st.booleans(),
-        with_checkpoint=st.booleans(),
-    )
-    def write_facts(self, index: int, kinds: list[str], add: int, with_lease: bool, with_checkpoint: bool) -> None:
-        """Messages and state, with a lease that may be stale, or with none; refused whole, or taken whole."""
-        if self.thread.thread is None or (with_lease and not self.leases):
-            return
-        lease = self.held(index) if with_lease else None
-        changes = self.thread.conversation.changes(kinds, self.name)
-        state = self.thread.keys.commands(add, in_run=with_lease)
-        ops = (put(self.name()),) if with_checkpoint else ()
-        before = self.thread.conversation.shown, dict(self.thread.keys.values)
-        total = self.thread.keys.values.get("sum", 0)
-        outcome = self.attempt(lambda: self.thread.commit(lease, messages=changes, state=state, ops=ops))
-        if isinstance(outcome, ThreadkeepError):
-            assert before == (self.thread.conversation.shown, self.thread.keys.values)
-            return
-        assert self.thread.thread.message_source == "FACTS"
-        assert self.thread.keys.values["sum"] == total + add, "no addition is lost"
-        assert "zombie" not in kinds, "a message that was removed, or never was, can't be changed"
-
     @rule()
     def save_without_a_run(self) -> None:
         self.attempt(lambda: self.thread.commit(ops=(put(self.name()),)))
