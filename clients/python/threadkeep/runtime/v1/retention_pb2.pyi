@@ -64,6 +64,7 @@ class RetentionPolicy(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     RECEIPTS_MAX_AGE_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    DELIVERED_MAX_AGE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
@@ -99,6 +100,12 @@ class RetentionPolicy(_message.Message):
         """
 
     @_builtins.property
+    def delivered_max_age(self) -> _duration_pb2.Duration:
+        """How long messages of the outbox live once they were delivered, and their dedupe keys with them. Absent: the server's own
+        setting. Above 0. Dead letters stay until they are purged.
+        """
+
+    @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When it was last set. Ignored in requests."""
 
@@ -111,12 +118,13 @@ class RetentionPolicy(_message.Message):
         events: Global___RetentionRule | None = ...,
         receipts_max_age: _duration_pb2.Duration | None = ...,
         audit: Global___RetentionRule | None = ...,
+        delivered_max_age: _duration_pb2.Duration | None = ...,
         revision: _builtins.int = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "events", b"events", "receipts_max_age", b"receipts_max_age", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "delivered_max_age", b"delivered_max_age", "events", b"events", "receipts_max_age", b"receipts_max_age", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "events", b"events", "receipts_max_age", b"receipts_max_age", "revision", b"revision", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "delivered_max_age", b"delivered_max_age", "events", b"events", "receipts_max_age", b"receipts_max_age", "revision", b"revision", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -134,6 +142,7 @@ class PurgeCounts(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
     tasks: _builtins.int
     """Tasks."""
     sessions: _builtins.int
@@ -146,6 +155,8 @@ class PurgeCounts(_message.Message):
     """Receipts."""
     audit: _builtins.int
     """Audit records."""
+    delivered: _builtins.int
+    """Delivered messages of the outbox."""
     def __init__(
         self,
         *,
@@ -155,10 +166,11 @@ class PurgeCounts(_message.Message):
         events: _builtins.int = ...,
         receipts: _builtins.int = ...,
         audit: _builtins.int = ...,
+        delivered: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "events", b"events", "receipts", b"receipts", "sessions", b"sessions", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "delivered", b"delivered", "events", b"events", "receipts", b"receipts", "sessions", b"sessions", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
