@@ -43,13 +43,13 @@ def _pass(gates: Path) -> None:
         time.sleep(0.02)
 
 
-def build(build: AgentBuild) -> Any:
+async def build(build: AgentBuild) -> Any:
     """The agent's graph, as the worker would build it, with the gate."""
     reviewed = [spec.name for spec in build.manifest.tools if spec.approval_required]
     decisions: dict[str, Any] = {name: {"allowed_decisions": ["approve", "reject"]} for name in reviewed}
     return create_agent(
         build.model(),
-        build.tools(),
+        await build.tools(),
         system_prompt=build.manifest.system_prompt or None,
         middleware=[Gate(), HumanInTheLoopMiddleware(interrupt_on=decisions)],
         context_schema=RunContext,

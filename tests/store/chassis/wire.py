@@ -94,6 +94,12 @@ class Wire:
                 writer.write(chunk)
                 await writer.drain()
 
+    def cut_all(self) -> None:
+        """Cuts the connections that there are; new ones pass."""
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
     async def close(self) -> None:
         """Cuts everything."""
         assert self._server is not None

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -26,6 +27,10 @@ from threadkeep.config.v1 import config_service_pb2 as pb
 from threadkeep.config.v1 import watch_pb2
 
 pytestmark = pytest.mark.suite(backends=["postgres"])
+
+KEYS = int(os.environ.get("THREADKEEP_TEST_KEYS", "20"))
+ROUNDS = int(os.environ.get("THREADKEEP_TEST_ROUNDS", "8"))
+"""Small by default; 100 and 200 are what must hold."""
 
 
 @pytest.fixture
@@ -108,7 +113,7 @@ async def test_every_replica_gives_the_same_manifest(replicas: list[Server]) -> 
 @pytest.mark.case("B47")
 async def test_writers_of_the_same_keys_in_opposite_orders_do_not_deadlock(replicas: list[Server]) -> None:
     each = callers(replicas, tenant="t")
-    keys = [f"k{n:02}" for n in range(20)]
+    keys = [f"k{n:03}" for n in range(KEYS)]
 
     async def put_all(caller: Caller, order: list[str], text: str) -> None:
         await asyncio.gather(*(caller.put(TOOL, name, tool(f"{text} {name}")) for name in order))
@@ -116,15 +121,15 @@ async def test_writers_of_the_same_keys_in_opposite_orders_do_not_deadlock(repli
     def files(order: list[str], text: str) -> dict[str, str]:
         return {f"agents/{name}.md": text for name in order}
 
-    for round_number in range(8):
+    for round_number in range(ROUNDS):
         await asyncio.gather(
             put_all(each[0], keys, f"up {round_number}"),
             put_all(each[1], keys[::-1], f"down {round_number}"),
             each[1].apply(files(keys, f"up {round_number}")),
             each[2].apply(files(keys[::-1], f"down {round_number}")),
-            each[0].apply(files(keys[5:15], f"part {round_number}")),
+            each[0].apply(files(keys[KEYS // 4 : -KEYS // 4], f"part {round_number}")),
         )
-    assert len(await each[0].list_all()) in (30, 40)
+    assert len(await each[0].list_all()) in (KEYS + KEYS // 2, 2 * KEYS)
 
 
 @pytest.mark.rule("X3")

@@ -1,5 +1,6 @@
 """The parts of a worker that need no server: inputs, results, manifests, tools, secrets, failures."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, TypedDict
@@ -23,6 +24,7 @@ from threadkeep.worker.agents import Agents, build_tool, load_entry_point
 from threadkeep.worker.failures import to_failure
 from threadkeep.worker.inputs import graph_input, result_payload
 from threadkeep.worker.manifest import Manifest, parse_manifest
+from threadkeep.worker.policy import Policy
 from threadkeep.worker.schemas import state_types
 from threadkeep.worker.secrets import Secrets
 
@@ -182,37 +184,95 @@ def _graph(build: Any) -> Any:
     return StateGraph(_State).add_node("a", lambda state: state).add_edge(START, "a")
 
 
+def _manifest(digest: str = "1", name: str = "g", **agent: Any) -> Manifest:
+    return Manifest(name, digest, agent, {}, ())
+
+
 @pytest.mark.rule("C9")
-def test_graphs_are_kept_by_digest_and_model() -> None:
+async def test_graphs_are_kept_by_digest_and_model_while_they_may_be_of_use() -> None:
     built = []
 
     def factory(build: Any) -> Any:
         built.append(build.model_name)
         return _graph(build)
 
-    agents = Agents({"g": factory}, (), Secrets(), kept=2)
-
-    def manifest(digest: str) -> Manifest:
-        return Manifest("g", digest, {"model": "m"}, {}, ())
-
-    first = agents.graph(manifest("1"))
-    assert agents.graph(manifest("1")) is first
-    assert agents.graph(manifest("1"), "other") is not first
-    agents.graph(manifest("2"))
-    assert agents.graph(manifest("1")) is not first
+    agents = Agents({"g": factory}, Policy(), kept=2)
+    one = _manifest("1", model="m")
+    async with agents.lease(one) as first, agents.lease(one) as again:
+        assert first is again
+        async with agents.lease(one, "other") as other:
+            assert other is not first
+        async with agents.lease(_manifest("2", model="m")):
+            pass
+        async with agents.lease(_manifest("3", model="m")):
+            pass
+        async with agents.lease(one) as still:
+            assert still is first, "what a run uses is not dropped, however many others there are"
     assert built == ["m", "other", "m", "m"]
+    assert len(agents) == 2
+    await agents.close()
+    assert len(agents) == 0
 
 
-def test_a_graph_that_can_not_be_run_says_why() -> None:
-    nothing = Agents({"g": lambda build: None}, (), Secrets())
-    breakpoints = Agents({"g": lambda build: _graph(build).compile(interrupt_before=["a"])}, (), Secrets())
-    manifest = Manifest("g", "1", {}, {}, ())
+@pytest.mark.rule("C9")
+async def test_a_graph_that_is_idle_goes_with_its_models_and_comes_back_from_its_manifest() -> None:
+    closed: list[str] = []
+
+    class Model:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def aclose(self) -> None:
+            closed.append(self.name)
+
+    def factory(build: Any) -> Any:
+        build.models.append(Model(build.manifest.digest))
+        return _graph(build)
+
+    agents = Agents({"g": factory}, Policy(), idle_seconds=0)
+    async with agents.lease(_manifest("1")):
+        async with agents.lease(_manifest("2")):
+            pass
+        assert closed == ["2"]
+    assert closed == ["2", "1"]
+    async with agents.lease(_manifest("1")):
+        assert len(agents) == 1
+    assert closed == ["2", "1", "1"]
+
+
+async def test_many_runs_of_one_agent_build_it_once() -> None:
+    built = []
+
+    async def factory(build: Any) -> Any:
+        built.append(build)
+        await asyncio.sleep(0)
+        return _graph(build)
+
+    agents = Agents({"g": factory}, Policy())
+
+    async def use() -> Any:
+        async with agents.lease(_manifest()) as one:
+            return one
+
+    found = await asyncio.gather(*(use() for _ in range(10)))
+    assert len(built) == 1
+    assert all(one is found[0] for one in found)
+
+
+async def _built(agents: Agents, manifest: Manifest) -> None:
+    async with agents.lease(manifest):
+        pass
+
+
+async def test_a_graph_that_can_not_be_run_says_why() -> None:
+    nothing = Agents({"g": lambda build: None}, Policy())
+    breakpoints = Agents({"g": lambda build: _graph(build).compile(interrupt_before=["a"])}, Policy())
     with pytest.raises(AgentBuildError, match="no LangGraph graph"):
-        nothing.graph(manifest)
+        await _built(nothing, _manifest())
     with pytest.raises(AgentBuildError, match="static breakpoints"):
-        breakpoints.graph(manifest)
+        await _built(breakpoints, _manifest())
     with pytest.raises(AgentBuildError, match="no provider"):
-        Agents({}, (), Secrets()).graph(manifest)
+        await _built(Agents({}, Policy()), _manifest())
 
 
 def test_the_classes_of_a_graphs_schemas_may_be_built() -> None:

@@ -169,3 +169,22 @@ def test_every_type_of_the_contract_is_known() -> None:
     assert {type.field for type in EntityType} == fields
     assert {int(type) for type in EntityType} == set(entity_pb2.EntityType.values()) - {0}
     assert {kind for kind, _ in GOOD} == {kind for kind, _, _ in FAULTS} == fields
+
+
+@pytest.mark.rule("C1", "X8")
+@pytest.mark.case("B02")
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "[NaN]", '{"a":{"b":-Infinity}}'])
+def test_what_is_no_json_is_refused_in_every_field_that_holds_json(value: str) -> None:
+    document = f'{{"x":{value}}}'
+    for kind, body, field in (
+        ("provider", {"type": "x", "options_json": document}, "provider.options_json"),
+        ("tool", {"python": {"entry_point": "a:b"}, "args_schema_json": document}, "tool.args_schema_json"),
+        ("agent", {"response_schema_json": document}, "agent.response_schema_json"),
+        ("agent", {"middleware": [{"name": "m", "options_json": document}]}, "agent.middleware[0].options_json"),
+        ("sandbox_profile", {"kind": "k", "options_json": document}, "sandbox_profile.options_json"),
+        ("custom", {"schema": "s", "document_json": document}, "custom.document_json"),
+        ("custom_schema", {"schema_json": document}, "custom_schema.schema_json"),
+    ):
+        with pytest.raises(FieldInvalid) as caught:
+            content(kind, body)
+        assert [path for path, _ in caught.value.violations] == [field]

@@ -32,6 +32,24 @@ def run(
     allow_secret: Annotated[
         list[str] | None, typer.Option("--allow-secret", help="A secret reference to resolve. Default: every one.")
     ] = None,
+    middleware: Annotated[
+        list[str] | None, typer.Option("--middleware", help="LangChain middleware that agents may name. Repeatable.")
+    ] = None,
+    middleware_module: Annotated[
+        list[str] | None, typer.Option("--middleware-module", help="A Python module that middleware may come from.")
+    ] = None,
+    http_origin: Annotated[
+        list[str] | None,
+        typer.Option("--http-origin", help="An origin of HTTP tools and MCP servers, such as https://a.b. Repeatable."),
+    ] = None,
+    mcp_command: Annotated[
+        list[str] | None,
+        typer.Option("--mcp-command", help="A command that MCP servers may be started with."),
+    ] = None,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option("--variable", help="An environment variable that definitions may read."),
+    ] = None,
     worker_id: Annotated[str | None, typer.Option("--worker-id", help="A name for people to read.")] = None,
     max_runs: Annotated[int, typer.Option("--max-runs", min=1, help="How many runs at once.")] = 10,
     lease_ttl: Annotated[float | None, typer.Option("--lease-ttl", min=1, help="Seconds without a heartbeat.")] = None,
@@ -47,7 +65,7 @@ def run(
     if log_level.upper() not in logging.getLevelNamesMapping():
         raise UsageProblem(f"{log_level} is no log level")
     try:
-        from threadkeep.worker import AgentBuildError, Worker
+        from threadkeep.worker import AgentBuildError, Worker, builtin_middleware
         from threadkeep.worker.agents import load_entry_point
     except ImportError as error:
         raise UsageProblem(f"a worker needs `pip install threadkeep[langgraph]`: {error}") from error
@@ -59,6 +77,10 @@ def run(
             graphs[name] = load_entry_point(entry, [entry.partition(":")[0]])
         except AgentBuildError as error:
             raise UsageProblem(f"--graph {name}: {error}") from error
+    try:
+        named = builtin_middleware(*middleware) if middleware else {}
+    except ValueError as error:
+        raise UsageProblem(f"--middleware: {error}") from error
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
@@ -69,6 +91,11 @@ def run(
                 graphs=graphs,
                 tool_modules=tool_module or (),
                 allowed_secrets=allow_secret,
+                middleware=named,
+                middleware_modules=middleware_module or (),
+                http_origins=http_origin or (),
+                mcp_commands=mcp_command or (),
+                variables=variable or (),
                 queues=queue or (),
                 agent_names=agent or (),
                 worker_id=worker_id,

@@ -8,6 +8,9 @@ from threadkeep.worker.context import RunArtifacts, RunContext, current_run
 from threadkeep.worker.errors import AgentBuildError, NoRunContext
 from threadkeep.worker.execution import ExecutionSettings
 from threadkeep.worker.manifest import Manifest, ToolSpec
+from threadkeep.worker.middleware import MiddlewareFactory, builtin_middleware
+from threadkeep.worker.policy import Policy
+from threadkeep.worker.sandbox import Sandbox, SandboxFactory, SandboxProfile
 from threadkeep.worker.secrets import SecretUnavailable
 from threadkeep.worker.worker import Worker
 
@@ -17,12 +20,18 @@ __all__ = [
     "ExecutionSettings",
     "GraphFactory",
     "Manifest",
+    "MiddlewareFactory",
     "NoRunContext",
+    "Policy",
     "RunArtifacts",
     "RunContext",
+    "Sandbox",
+    "SandboxFactory",
+    "SandboxProfile",
     "SecretUnavailable",
     "ToolSpec",
     "Worker",
     "build_agent",
+    "builtin_middleware",
     "current_run",
 ]

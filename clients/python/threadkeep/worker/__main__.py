@@ -16,6 +16,7 @@ from typing import Any
 from threadkeep.client import DEFAULT_TARGET, AsyncClient
 from threadkeep.worker.agents import GraphFactory, load_entry_point
 from threadkeep.worker.execution import ExecutionSettings
+from threadkeep.worker.middleware import builtin_middleware
 from threadkeep.worker.worker import Worker
 
 
@@ -32,6 +33,16 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--tool-module", action="append", default=[], help="a module that tools may come from; may be repeated")
     add("--graph", action="append", default=[], metavar="AGENT=MODULE:FACTORY", help="builds the graph of an agent")
     add("--allow-secret", action="append", metavar="REFERENCE", help="a secret reference to resolve (default: all)")
+    add("--middleware", action="append", default=[], help="LangChain middleware that agents may name; may be repeated")
+    add("--middleware-module", action="append", default=[], help="a module that middleware may come from")
+    add(
+        "--http-origin",
+        action="append",
+        default=[],
+        help="an origin of HTTP tools and MCP servers, such as https://a.b",
+    )
+    add("--mcp-command", action="append", default=[], help="a command that MCP servers may be started with")
+    add("--variable", action="append", default=[], help="an environment variable that definitions may read")
     add("--worker-id", help="a name for people to read")
     add("--max-runs", type=int, default=10, help="how many runs at once")
     add("--lease-ttl", type=float, metavar="SECONDS", help="how long a lease lasts without a heartbeat")
@@ -63,6 +74,11 @@ async def _main(arguments: argparse.Namespace) -> None:
             graphs=_graphs(arguments.graph),
             tool_modules=arguments.tool_module,
             allowed_secrets=arguments.allow_secret,
+            middleware=builtin_middleware(*arguments.middleware) if arguments.middleware else {},
+            middleware_modules=arguments.middleware_module,
+            http_origins=arguments.http_origin,
+            mcp_commands=arguments.mcp_command,
+            variables=arguments.variable,
             queues=arguments.queue,
             agent_names=arguments.agent,
             worker_id=arguments.worker_id,

@@ -33,7 +33,7 @@ from threadkeep.worker.context import RunArtifacts, RunContext
 from threadkeep.worker.failures import is_passing, to_failure
 from threadkeep.worker.lease import LeaseKeeper
 from threadkeep.worker.live import LivePublisher
-from threadkeep.worker.manifest import parse_manifest
+from threadkeep.worker.manifest import Manifest, parse_manifest
 from threadkeep.worker.schemas import state_types
 
 log = logging.getLogger("threadkeep.worker")
@@ -210,7 +210,12 @@ class Execution:
         idclock.raise_above(self.acquired.checkpoint_id_floor, self.acquired.last_checkpoint_id)
         manifest = parse_manifest(self.acquired.manifest_json, self.task.manifest_digest)
         settings = self.session.settings
-        graph = self._agents.graph(manifest, settings.model if settings.HasField("model") else "")
+        model = settings.model if settings.HasField("model") else ""
+        async with self._agents.lease(manifest, model) as built, built.running(self._context()):
+            return await self._run_built(built.graph, manifest)
+
+    async def _run_built(self, graph: Pregel, manifest: Manifest) -> commit_pb2.RunAwaiting | commit_pb2.RunEnded:
+        settings = self.session.settings
         saver = RunSaver(
             self.queue,
             self._client,

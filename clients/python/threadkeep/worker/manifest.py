@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+Part = Mapping[str, Any]
+"""`name`, `revision`, `digest` and `definition`."""
 
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool of an agent."""
+    """A tool of an agent. One of `entry_point`, `mcp` and `http` says how it is called."""
 
     name: str
     description: str
     entry_point: str
     args_schema: Mapping[str, Any] | None
     approval_required: bool
+    mcp: Mapping[str, Any] | None = None
+    http: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,14 @@ class Manifest:
     name: str
     digest: str
     agent: Mapping[str, Any]
+    """With the defaults filled in."""
     provider: Mapping[str, Any]
     tools: Sequence[ToolSpec]
-    others: Mapping[str, Any] = field(default_factory=dict)
-    """The manifest's other parts, as config wrote them: `skills`, `mcp_servers`, `sandbox_profile`, `subagents`."""
+    skills: Sequence[Part] = ()
+    mcp_servers: Sequence[Part] = ()
+    """Those that the agent names, then those that only its tools name."""
+    sandbox_profile: Part | None = None
+    subagents: Sequence[Manifest] = field(default=(), repr=False)
 
     @property
     def system_prompt(self) -> str:
@@ -47,11 +56,25 @@ class Manifest:
         steps = self.agent.get("max_steps")
         return None if steps is None else int(steps)
 
+    @property
+    def response_schema(self) -> Mapping[str, Any] | None:
+        """JSON Schema of the answer; None for text."""
+        text = self.agent.get("response_schema_json", "")
+        return json.loads(text) if text else None
+
+    def all(self) -> Iterator[Manifest]:
+        """The agent and all below it."""
+        yield self
+        for one in self.subagents:
+            yield from one.all()
+
 
 def parse_manifest(document: bytes, digest: str) -> Manifest:
-    """Reads a manifest: `{"agent": ENTRY, "provider": ENTRY, "tools": [ENTRY, ...]}`, each entry an object of `name`,
-    `revision`, `digest` and `definition`."""
-    value = json.loads(document) if document else {}
+    """Reads a manifest; `config.v1.ResolveManifestResponse` says what it holds."""
+    return _manifest(json.loads(document) if document else {}, digest)
+
+
+def _manifest(value: Mapping[str, Any], digest: str) -> Manifest:
     agent = value.get("agent", {})
     return Manifest(
         name=agent.get("name", ""),
@@ -59,11 +82,14 @@ def parse_manifest(document: bytes, digest: str) -> Manifest:
         agent=_definition(agent, "agent"),
         provider=_definition(value.get("provider", {}), "provider"),
         tools=tuple(_tool(entry) for entry in value.get("tools", ())),
-        others={name: part for name, part in value.items() if name not in ("agent", "provider", "tools", "defaults")},
+        skills=tuple(value.get("skills", ())),
+        mcp_servers=tuple(value.get("mcp_servers", ())),
+        sandbox_profile=value.get("sandbox_profile"),
+        subagents=tuple(_manifest(one, digest) for one in value.get("subagents", ())),
     )
 
 
-def _tool(entry: Mapping[str, Any]) -> ToolSpec:
+def _tool(entry: Part) -> ToolSpec:
     definition = _definition(entry, "tool")
     schema = definition.get("args_schema_json", "")
     return ToolSpec(
@@ -72,10 +98,12 @@ def _tool(entry: Mapping[str, Any]) -> ToolSpec:
         entry_point=definition.get("python", {}).get("entry_point", ""),
         args_schema=json.loads(schema) if schema else None,
         approval_required=bool(definition.get("approval_required", False)),
+        mcp=definition.get("mcp"),
+        http=definition.get("http"),
     )
 
 
-def _definition(entry: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def _definition(entry: Part, kind: str) -> Mapping[str, Any]:
     definition: Mapping[str, Any] = entry.get("definition", {})
     # The contract's Definition message is a oneof of the types.
     inner = definition.get(kind)

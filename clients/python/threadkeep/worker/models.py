@@ -52,6 +52,29 @@ def is_cut(error: Exception) -> bool:
     return isinstance(error, ModelConnectionError | ModelTimeoutError)
 
 
+_REGION = {"bedrock": "region_name", "bedrock_converse": "region_name", "google_vertexai": "location"}
+"""What the constructors of these types call a region."""
+
+
+def _client_in_role(role: str, region: str | None) -> Any:
+    """A client of the model service in a role, which it takes on again before that ends. Raises AgentBuildError."""
+    try:
+        import boto3
+        from botocore.credentials import (
+            AssumeRoleCredentialFetcher,
+            DeferredRefreshableCredentials,
+        )
+        from botocore.session import get_session
+    except ImportError as error:
+        raise AgentBuildError("a provider's role needs boto3 on this worker") from error
+    session = get_session()
+    fetcher = AssumeRoleCredentialFetcher(
+        session.create_client, session.get_credentials(), role, extra_args={"RoleSessionName": "threadkeep"}
+    )
+    session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+    return boto3.Session(botocore_session=session).client("bedrock-runtime", region_name=region)
+
+
 def _options(provider: Mapping[str, Any]) -> dict[str, Any]:
     text = provider.get("options_json", "")
     options = json.loads(text) if text else {}
@@ -64,6 +87,10 @@ def _settings(provider: Mapping[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if provider.get("endpoint"):
         settings["base_url"] = provider["endpoint"]
+    if provider.get("region"):
+        settings[_REGION.get(provider.get("type", ""), "region")] = provider["region"]
+    if provider.get("role"):
+        settings["client"] = _client_in_role(provider["role"], provider.get("region"))
     if "max_retries" in provider:
         settings["max_retries"] = int(provider["max_retries"])
     if "timeout" in provider:

@@ -19,6 +19,9 @@ from threadkeep.langgraph.io_loop import IoLoop
 from threadkeep.runtime.v1 import worker_service_pb2
 from threadkeep.worker.agents import Agents, GraphFactory
 from threadkeep.worker.execution import Execution, ExecutionSettings, Stop
+from threadkeep.worker.middleware import MiddlewareFactory
+from threadkeep.worker.policy import Policy
+from threadkeep.worker.sandbox import SandboxFactory
 from threadkeep.worker.secrets import Secrets
 
 log = logging.getLogger("threadkeep.worker")
@@ -36,8 +39,9 @@ class Worker:
         worker = Worker(AsyncClient(target, grant="all"), tool_modules=["myapp.tools"])
         await worker.run()          # until stop(), or SIGTERM with run_until_signal()
 
-    `graphs` names factories by agent; other agents are built from their manifests. `tool_modules` lists the Python
-    modules that tools may come from. `allowed_secrets` bounds which secret references are resolved (None: all).
+    `graphs` names factories by agent; other agents are built from their manifests. What definitions may make the worker
+    do is listed here, and nothing else: `tool_modules` are the Python modules that tools may come from,
+    `allowed_secrets` the secret references that are resolved (None: all); for the others see `Policy`.
     """
 
     def __init__(
@@ -47,6 +51,12 @@ class Worker:
         graphs: Mapping[str, GraphFactory] | None = None,
         tool_modules: Sequence[str] = (),
         allowed_secrets: Sequence[str] | None = None,
+        middleware: Mapping[str, MiddlewareFactory] | None = None,
+        middleware_modules: Sequence[str] = (),
+        http_origins: Sequence[str] = (),
+        mcp_commands: Sequence[str] = (),
+        variables: Sequence[str] = (),
+        sandboxes: Mapping[str, SandboxFactory] | None = None,
         queues: Sequence[str] = (),
         agent_names: Sequence[str] = (),
         worker_id: str | None = None,
@@ -62,7 +72,17 @@ class Worker:
             raise ValueError("a worker works on at least one run")
         self.worker_id = worker_id or f"{socket.gethostname()}:{os.getpid()}:{os.urandom(3).hex()}"
         self._client = client
-        self._agents = Agents(graphs or {}, tool_modules, Secrets(allowed_secrets))
+        policy = Policy(
+            tool_modules=tuple(tool_modules),
+            middleware=dict(middleware or {}),
+            middleware_modules=tuple(middleware_modules),
+            http_origins=tuple(http_origins),
+            mcp_commands=tuple(mcp_commands),
+            variables=tuple(variables),
+            sandboxes=dict(sandboxes or {}),
+            secrets=Secrets(allowed_secrets),
+        )
+        self._agents = Agents(graphs or {}, policy)
         self._queues, self._agent_names, self._lease_ttl = tuple(queues), tuple(agent_names), lease_ttl
         self._max_runs, self._poll_wait, self._drain_timeout = max_runs, poll_wait, drain_timeout
         self._settings = settings or ExecutionSettings()

@@ -287,9 +287,11 @@ class Agent(_message.Message):
     sandbox_profile: _builtins.str
     """Name of the SandboxProfile entity. Empty: no sandbox."""
     max_model_calls: _builtins.int
-    """The largest number of model calls of one run. Absent: no limit. At least 1."""
+    """The largest number of model calls of one run, which fails beyond it; counted anew when it goes on after an answer.
+    Absent: no limit. At least 1.
+    """
     max_tool_calls: _builtins.int
-    """The largest number of tool calls of one run. Absent: no limit. At least 1."""
+    """The same of tool calls."""
     defaults: _builtins.str
     """Name of the Defaults entity that fills in what the agent leaves out. Empty: the one named `default`, if there is one."""
     @_builtins.property
