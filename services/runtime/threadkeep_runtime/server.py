@@ -78,8 +78,8 @@ _SERVICES = (
 async def renew_log(url: str) -> str:
     """Gives the event log a new incarnation, after its database was restored to an earlier point; returns it (R14).
 
-    Every cursor that was given before is CURSOR_UNKNOWN then, and whoever follows begins anew. Servers on PostgreSQL may
-    be running. Raises DataOwned, SchemaOutOfRange, Unavailable.
+    Every cursor that was given before is CURSOR_UNKNOWN then, and whoever follows begins anew. On PostgreSQL it may be
+    in use. Raises DataOwned, SchemaOutOfRange, Unavailable.
     """
     database = await Database.open(DatabaseUrl.parse(url), "runtime", purpose="threadkeep renew-log")
     try:

@@ -23,6 +23,7 @@ from threadkeep_runtime.domain.checkpoints import (
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.fork_plan import ForkPlan
 from threadkeep_runtime.domain.messages import FACTS, NOTHING_KNOWN, Known, MessageChanges
 from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
 from threadkeep_runtime.domain.retention import PurgePlan
@@ -74,6 +75,8 @@ class View:
     """What the command takes away; None if that is nothing."""
     purge: PurgePlan | None = None
     """What retention takes away; None if that is nothing."""
+    fork: ForkPlan | None = None
+    """What a fork takes over; None without a source."""
     messages: Known = NOTHING_KNOWN
     state: Mapping[str, Held] = field(default_factory=dict)
     """The state keys that the command names, as far as they are declared."""
@@ -327,6 +330,8 @@ class CommitDraft:
         delete_all: bool = False,
         removal: Removal | None = None,
         copied_from: str | None = None,
+        copied_upto: int | None = None,
+        copied_below: str = "",
         roll_back: RollBack | None = None,
     ) -> None:
         """Writes, deletes or copies checkpoints."""
@@ -340,6 +345,8 @@ class CommitDraft:
             roll_back,
             self.thread.scope_key,
             self._now,
+            copied_upto,
+            copied_below,
         )
 
     def finish(self) -> Decision:

@@ -12,6 +12,7 @@ from typing import Any
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.deletion import delete_session
+from threadkeep_runtime.domain.forking import fork_session
 from threadkeep_runtime.domain.purging import purge_thread
 from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run
 from threadkeep_runtime.domain.sending import deliver_message, deliver_task
@@ -32,6 +33,7 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.UpdateSession: update_session,
     commands.DeleteSession: delete_session,
     commands.PurgeThread: purge_thread,
+    commands.ForkSession: fork_session,
     commands.SubmitTask: submit_task,
     commands.CancelTask: cancel_task,
     commands.CancelTasks: cancel_tasks,
