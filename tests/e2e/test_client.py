@@ -95,7 +95,7 @@ def _methods() -> set[str]:
 
 @pytest.mark.rule("X3", "X5", "X6", "R6", "R13", "R16", "R23", "R24", "C5", "C6", "A1", "A3", "P2", "P4", "P5", "X15")
 async def test_every_call_of_the_client(call: Both, tmp_path: Path) -> None:
-    for part in (_config, _sessions, _runs, _later_tasks, _outbox, _checkpoints, _store, use_artifacts):
+    for part in (_config, _sessions, _runs, _later_tasks, _schedules, _outbox, _checkpoints, _store, use_artifacts):
         await part(call, tmp_path)
     assert _methods() - call.called == set()
 
@@ -235,6 +235,23 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     states = [task_pb2.TASK_STATE_CANCELED]
     assert [one.task_id for one in await call("tasks.list", states=states, page_size=1)] == [task.task_id]
     await _events(call, task, canceled.receipt.cursor)
+
+
+async def _schedules(call: Both, tmp_path: Path) -> None:
+    task = call.client.schedules.task("hello", agent_name="echo", attempt_timeout=60)
+    call.called.add("schedules.task")
+    made = await call("schedules.create", "0 8 * * MON", task, schedule_id="weekly", time_zone="Europe/Berlin")
+    assert made.next_fire_time.ToDatetime(tzinfo=UTC) > datetime.now(UTC)
+    with pytest.raises(errors.IdTaken):
+        await call("schedules.create", "0 8 * * MON", task, schedule_id="weekly")
+    paused = await call("schedules.update", "weekly", paused=True, expected_revision=1)
+    assert (paused.paused, paused.HasField("next_fire_time")) == (True, False)
+    assert await call("schedules.get", "weekly") == paused
+    assert await call("schedules.list", paused=True) == [paused]
+    assert await call("tasks.list", schedule_id="weekly") == []
+    await call("schedules.delete", "weekly", expected_revision=2)
+    with pytest.raises(errors.ScheduleNotFound):
+        await call("schedules.get", "weekly")
 
 
 async def _later_tasks(call: Both, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ async def use_artifacts(call: Any, tmp_path: Path) -> None:
     assert (await call("artifacts.delete_version", mine, 5)).latest.version == 0
     assert (await call("artifacts.restore", mine, 5)).latest.version == 5
     assert (await call("artifacts.usage")).version_count == 5
+    assert not (await call("artifacts.sign_download", mine)).parts
     with pytest.raises(errors.UploadNotFound):
         await call("artifacts.resume", "never begun")
     named = await call("artifacts.upload", content, "d.bin", upload_id="by name")

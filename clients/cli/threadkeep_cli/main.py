@@ -19,6 +19,7 @@ from threadkeep_cli.groups import (
     outbox,
     retention,
     runs,
+    schedules,
     sessions,
     state,
     store,
@@ -42,6 +43,7 @@ app.callback()(common_options)
 for _name, _group in (
     ("sessions", sessions),
     ("tasks", tasks),
+    ("schedules", schedules),
     ("runs", runs),
     ("events", events),
     ("messages", messages),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, Unpack
 
 from threadkeep import _content
 from threadkeep._api import (
@@ -18,6 +17,7 @@ from threadkeep._api import (
     projection,
     retention,
     runs,
+    schedules,
     sessions,
     store,
     tasks,
@@ -25,60 +25,13 @@ from threadkeep._api import (
     tickets,
     worker,
 )
-from threadkeep._rpc.aio_transport import AioTransport
-from threadkeep._rpc.context import CallContext, CallOptions
-from threadkeep._rpc.method import Call, Feed, PagedCall
-from threadkeep._rpc.subscriptions import AsyncSubscription
+from threadkeep._async_calls import Part
+from threadkeep._async_calls import feed as _feed
+from threadkeep._async_calls import pages as _pages
+from threadkeep._async_calls import unary as _unary
 from threadkeep.artifacts.v1.artifact_pb2 import ArtifactVersion
 from threadkeep.errors import WaitTimeout
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, store_pb2, task_pb2, worker_service_pb2
-
-A = ParamSpec("A")
-T = TypeVar("T")
-P = TypeVar("P")
-
-
-class Part:
-    """A part of a client: it runs calls."""
-
-    def __init__(self, transport: AioTransport, context: CallContext, options: CallOptions) -> None:
-        self._transport, self._context, self._options = transport, context, options
-
-    async def _run(self, call: Call[T]) -> T:
-        return await self._transport.unary(call, self._context, self._options)
-
-
-def _unary(convert: Callable[A, Call[T]]) -> Callable[Concatenate[Part, A], Awaitable[T]]:
-    @wraps(convert)
-    async def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> T:
-        return await self._run(convert(*args, **kwargs))
-
-    return run
-
-
-def _pages(convert: Callable[A, PagedCall[T]]) -> Callable[Concatenate[Part, A], AsyncIterator[T]]:
-    @wraps(convert)
-    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> AsyncIterator[T]:
-        return _iterate(self, convert(*args, **kwargs))
-
-    return run
-
-
-async def _iterate(part: Part, paged: PagedCall[T]) -> AsyncIterator[T]:
-    call: Call[Any] | None = paged.first
-    while call is not None:
-        page = await part._run(call)
-        for item in paged.items(page):
-            yield item
-        call = paged.after(page)
-
-
-def _feed(convert: Callable[A, Feed[T, P]]) -> Callable[Concatenate[Part, A], AsyncSubscription[T, P]]:
-    @wraps(convert)
-    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> AsyncSubscription[T, P]:
-        return AsyncSubscription(convert(*args, **kwargs), self._transport, self._context, self._options)
-
-    return run
 
 
 class Sessions(Part):
@@ -114,6 +67,17 @@ class Tasks(Part):
             except WaitTimeout:
                 if left <= tasks.LONGEST_WAIT:
                     raise
+
+
+class Schedules(Part):
+    """Schedules."""
+
+    task = staticmethod(schedules.task)
+    create = _unary(schedules.create)
+    get = _unary(schedules.get)
+    list = _pages(schedules.list)
+    update = _unary(schedules.update)
+    delete = _unary(schedules.delete)
 
 
 class Runs(Part):
@@ -279,6 +243,7 @@ class Artifacts(Part):
     diff = _unary(artifacts.diff)
     usage = _unary(artifacts.usage)
     resume = _unary(artifacts.resume)
+    sign_download = _unary(artifacts.sign_download)
 
     async def upload(
         self,
@@ -380,6 +345,7 @@ class Retention(Part):
 PARTS: Mapping[str, type[Part]] = {
     "sessions": Sessions,
     "tasks": Tasks,
+    "schedules": Schedules,
     "runs": Runs,
     "tickets": Tickets,
     "outbox": Outbox,

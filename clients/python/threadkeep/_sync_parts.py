@@ -18,6 +18,7 @@ from threadkeep._api import (
     projection,
     retention,
     runs,
+    schedules,
     sessions,
     store,
     tasks,
@@ -113,6 +114,17 @@ class Tasks(Part):
             except WaitTimeout:
                 if left <= tasks.LONGEST_WAIT:
                     raise
+
+
+class Schedules(Part):
+    """Schedules."""
+
+    task = staticmethod(schedules.task)
+    create = _unary(schedules.create)
+    get = _unary(schedules.get)
+    list = _pages(schedules.list)
+    update = _unary(schedules.update)
+    delete = _unary(schedules.delete)
 
 
 class Runs(Part):
@@ -259,6 +271,7 @@ class Artifacts(Part):
     diff = _unary(artifacts.diff)
     usage = _unary(artifacts.usage)
     resume = _unary(artifacts.resume)
+    sign_download = _unary(artifacts.sign_download)
 
     def upload(
         self,
@@ -360,6 +373,7 @@ class Retention(Part):
 PARTS: Mapping[str, type[Part]] = {
     "sessions": Sessions,
     "tasks": Tasks,
+    "schedules": Schedules,
     "runs": Runs,
     "tickets": Tickets,
     "outbox": Outbox,

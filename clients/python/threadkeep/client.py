@@ -84,6 +84,7 @@ class Client(_Base):
 
     sessions: _sync_parts.Sessions
     tasks: _sync_parts.Tasks
+    schedules: _sync_parts.Schedules
     runs: _sync_parts.Runs
     tickets: _sync_parts.Tickets
     outbox: _sync_parts.Outbox
@@ -144,6 +145,7 @@ class AsyncClient(_Base):
 
     sessions: _async_parts.Sessions
     tasks: _async_parts.Tasks
+    schedules: _async_parts.Schedules
     runs: _async_parts.Runs
     tickets: _async_parts.Tickets
     outbox: _async_parts.Outbox

@@ -89,6 +89,12 @@ class TicketNotFound(NotFound):
     reason = "TICKET_NOT_FOUND"
 
 
+class ScheduleNotFound(NotFound):
+    """No such schedule in the caller's scope."""
+
+    reason = "SCHEDULE_NOT_FOUND"
+
+
 class EntityNotFound(NotFound):
     """No such config entity for the caller's scope."""
 
@@ -328,6 +334,7 @@ __all__ = [
     "RevisionCompacted",
     "RevisionConflict",
     "RunNotFound",
+    "ScheduleNotFound",
     "ScopeForbidden",
     "ScopeRequired",
     "ServerFault",

@@ -30,6 +30,9 @@ class ContentSettings(ServerSettings):
     artifacts_bucket_prefix: str = Field("", description="What every key of the bucket begins with.")
     artifacts_bucket_endpoint: str | None = Field(None, description="The bucket's address, where it is not AWS.")
     artifacts_bucket_region: str | None = Field(None, description="The bucket's region.")
+    artifacts_signed_download_seconds: float = Field(
+        0.0, ge=0, le=7 * 24 * 3600, description="How long a signed address of content in a bucket is good. 0: none."
+    )
     artifacts_bucket_timeout_seconds: float = Field(30.0, gt=0, description="How long one request to the bucket takes.")
 
     @model_validator(mode="after")

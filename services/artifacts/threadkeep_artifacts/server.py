@@ -13,6 +13,7 @@ from threadkeep_artifacts.commands.artifacts import Artifacts
 from threadkeep_artifacts.commands.comparing import Comparing
 from threadkeep_artifacts.commands.downloads import Downloads
 from threadkeep_artifacts.commands.following import Following
+from threadkeep_artifacts.commands.signing import Signing
 from threadkeep_artifacts.commands.sweeping import Sweep
 from threadkeep_artifacts.commands.uploads import Uploads
 from threadkeep_artifacts.commands.writing import CONTENT_QUOTA, VERSION_QUOTA, Writing
@@ -102,6 +103,7 @@ def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service
             artifacts,
             writing,
             Comparing(downloads, limits),
+            Signing(downloads, blobs, time, signed_seconds=settings.artifacts_signed_download_seconds),
             Leases(peers, time, remembered_seconds=settings.artifacts_lease_memory_seconds),
             limits,
         )

@@ -1,8 +1,7 @@
 """Datagrams between the replicas of a service, over NOTIFY: bounded, best effort, in order, never stored.
 
 What is lost is known: messages are numbered, and whoever misses one is told so. A message longer than a notification
-is sent in parts. Its two connections lead straight to PostgreSQL, as those of `postgres_signals` do, and NOTIFY goes
-out in transactions of its own: no commit waits for it.
+is sent in parts. NOTIFY goes out in transactions of its own: no commit waits for it.
 """
 
 from __future__ import annotations
@@ -13,19 +12,17 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import structlog
+import asyncpg
 
 from threadkeep_chassis.bus import Outgoing
-from threadkeep_chassis.database import Database, DatabaseUrl
-from threadkeep_chassis.database.postgres import PostgresBackend
+from threadkeep_chassis.database import Database
+from threadkeep_chassis.postgres_link import PostgresLink
 
 PART_BYTES = 5_700
 """Bytes of one part: in base64, with its head, less than the 8,000 that a notification takes."""
 PARTS_AT_ONCE = 16
 """Parts in one statement."""
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-
-_log = structlog.get_logger("threadkeep.bus")
 
 
 class PostgresBus:
@@ -43,25 +40,27 @@ class PostgresBus:
         heartbeat_seconds: float = 10.0,
         heartbeat_timeout_seconds: float = 5.0,
     ) -> None:
-        backend = database.postgres
-        assert backend is not None
-        if direct_url is not None:
-            backend = PostgresBackend(DatabaseUrl.parse(direct_url), backend.schema, backend.settings, None)
-        self._backend = backend
+        self._link = PostgresLink(
+            database,
+            "bus",
+            direct_url=direct_url,
+            heartbeat_seconds=heartbeat_seconds,
+            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+        )
         self.replica_id = os.urandom(8).hex()
-        self._all = f"threadkeep_{backend.schema}_{name}"
+        self._all = f"threadkeep_{self._link.schema}_{name}"
         self._pull = pull
         self._received = received
         self._missed = missed
-        self._heartbeat_seconds = heartbeat_seconds
-        self._heartbeat_timeout = heartbeat_timeout_seconds
         self._has_more = asyncio.Event()
         self._sent: dict[str, int] = {}
         """Number of the last message to each replica, "" for those to all."""
         self._senders: dict[tuple[str, bool], _Incoming] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self.listening = asyncio.Event()
+
+    @property
+    def listening(self) -> asyncio.Event:
         """Set while messages can come in."""
+        return self._link.listening
 
     def wake(self) -> None:
         """See Bus."""
@@ -75,52 +74,17 @@ class PostgresBus:
 
     async def start(self) -> None:
         """See Bus."""
-        self._tasks = [
-            asyncio.create_task(self._forever("listener", self._listen), name="bus listener"),
-            asyncio.create_task(self._forever("sender", self._send), name="bus sender"),
-        ]
+        channels = [self._all, f"{self._all}_{self.replica_id}"]
+        await self._link.start(channels, self._heard, self._joined, self._has_more, self._send)
 
     async def close(self) -> None:
         """See Bus."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        await self._link.close()
 
-    async def _forever(self, name: str, work: Any) -> None:
-        delay = 0.05
-        while True:
-            started = asyncio.get_running_loop().time()
-            try:
-                await work()
-            except Exception as error:
-                _log.warning("bus connection lost", connection=name, error=type(error).__name__)
-            if asyncio.get_running_loop().time() - started > 30:
-                delay = 0.05
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, 2.0)
-
-    async def _listen(self) -> None:
-        connection = await self._backend.connect("bus listen")
-        gone = asyncio.Event()
-        try:
-            connection.add_termination_listener(lambda _: gone.set())
-            await connection.add_listener(self._all, self._heard)
-            await connection.add_listener(f"{self._all}_{self.replica_id}", self._heard)
-            # What was sent while nobody listened is gone.
-            self._senders.clear()
-            self._missed("")
-            self.listening.set()
-            while not gone.is_set():
-                try:
-                    async with asyncio.timeout(self._heartbeat_seconds):
-                        await gone.wait()
-                except TimeoutError:
-                    await connection.fetchval("SELECT 1", timeout=self._heartbeat_timeout)
-            raise ConnectionError("the listener's connection was closed")
-        finally:
-            self.listening.clear()
-            connection.terminate()
+    def _joined(self) -> None:
+        # What was sent while nobody listened is gone.
+        self._senders.clear()
+        self._missed("")
 
     def _heard(self, _connection: Any, _pid: int, channel: str, payload: object) -> None:
         sender, number, part, parts, text = str(payload).split("|", 4)
@@ -139,30 +103,18 @@ class PostgresBus:
         if message is not None:
             self._received(sender, message)
 
-    async def _send(self) -> None:
-        connection = await self._backend.connect("bus send")
-        try:
-            while True:
-                outgoing = self._pull()
-                if not outgoing:
-                    self._has_more.clear()
-                    try:
-                        async with asyncio.timeout(self._heartbeat_seconds):
-                            await self._has_more.wait()
-                    except TimeoutError:
-                        await connection.fetchval("SELECT 1", timeout=self._heartbeat_timeout)
-                    continue
-                pairs = [pair for replica, message in outgoing for pair in self._parts(replica, message)]
-                for start in range(0, len(pairs), PARTS_AT_ONCE):
-                    some = pairs[start : start + PARTS_AT_ONCE]
-                    await connection.execute(
-                        "SELECT pg_notify(channel, part) FROM unnest($1::text[], $2::text[]) AS sent(channel, part)",
-                        [channel for channel, _ in some],
-                        [part for _, part in some],
-                        timeout=self._heartbeat_timeout,
-                    )
-        finally:
-            connection.terminate()
+    async def _send(self, connection: asyncpg.Connection) -> None:
+        self._has_more.clear()
+        while outgoing := self._pull():
+            pairs = [pair for replica, message in outgoing for pair in self._parts(replica, message)]
+            for start in range(0, len(pairs), PARTS_AT_ONCE):
+                some = pairs[start : start + PARTS_AT_ONCE]
+                await connection.execute(
+                    "SELECT pg_notify(channel, part) FROM unnest($1::text[], $2::text[]) AS sent(channel, part)",
+                    [channel for channel, _ in some],
+                    [part for _, part in some],
+                    timeout=self._link.timeout_seconds,
+                )
 
     def _parts(self, replica: str, message: bytes) -> list[tuple[str, str]]:
         assert len(message) <= MAX_MESSAGE_BYTES

@@ -14,6 +14,7 @@ from threadkeep.runtime.v1 import (
     outbox_service_pb2_grpc,
     retention_service_pb2_grpc,
     run_service_pb2_grpc,
+    schedule_service_pb2_grpc,
     session_service_pb2_grpc,
     store_service_pb2_grpc,
     task_service_pb2_grpc,
@@ -35,6 +36,7 @@ from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.commands.retention import Purger
+from threadkeep_runtime.commands.schedules import Firing
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.replicas import join_replicas
@@ -43,6 +45,7 @@ from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
 from threadkeep_runtime.loops.relay import Relay, RelayMetrics
 from threadkeep_runtime.loops.retention import Retention
+from threadkeep_runtime.loops.schedules import Schedules
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
@@ -55,6 +58,7 @@ from threadkeep_runtime.service.render import Receipts
 from threadkeep_runtime.service.retention_service import RetentionServicer
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.run_service import RunServicer
+from threadkeep_runtime.service.schedule_service import ScheduleServicer, submitter
 from threadkeep_runtime.service.session_service import SessionServicer
 from threadkeep_runtime.service.state_convert import check_state
 from threadkeep_runtime.service.store_service import StoreServicer
@@ -71,7 +75,8 @@ MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 PURGE_SECONDS = 600.0
 
 _SERVICES = (
-    "Checkpoint", "Event", "Outbox", "Retention", "Run", "Session", "Store", "Task", "Thread", "Ticket", "Worker",
+    "Checkpoint", "Event", "Outbox", "Retention", "Run", "Schedule", "Session", "Store", "Task", "Thread", "Ticket",
+    "Worker",
 )  # fmt: skip
 
 
@@ -103,6 +108,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
     retention = RetentionServicer()
     store, threads, tickets = StoreServicer(), ThreadServicer(), TicketServicer()
     outbox, webhooks = OutboxServicer(), settings.outbox.rules()
+    schedules = ScheduleServicer()
 
     def register(server: grpc.aio.Server) -> None:
         checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(checkpoints, server)
@@ -110,6 +116,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         retention_service_pb2_grpc.add_RetentionServiceServicer_to_server(retention, server)
         outbox_service_pb2_grpc.add_OutboxServiceServicer_to_server(outbox, server)
         run_service_pb2_grpc.add_RunServiceServicer_to_server(runs, server)
+        schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
         session_service_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
         task_service_pb2_grpc.add_TaskServiceServicer_to_server(tasks, server)
@@ -185,7 +192,9 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         purger = Purger(database, pipeline, sweeper, settings.receipt_ttl_seconds)
         retention.purger = purger
-        for servicer in (checkpoints, outbox, retention, runs, sessions, store, tasks, threads, tickets, worker):
+        for servicer in (
+            checkpoints, outbox, retention, runs, schedules, sessions, store, tasks, threads, tickets, worker,
+        ):  # fmt: skip
             servicer.rooms = rooms
         events.feeds, events.pager = feeds, pager
         outbox.signals = signals
@@ -193,6 +202,8 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
 
         recovery = Recovery(database, pipeline)
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
+        firing = Firing(database, submitter(rooms), settings.schedule_grace_seconds)
+        loops.every("schedules", settings.schedule_interval_seconds, Schedules(database, firing).run_once)
         loops.every("receipts", PURGE_SECONDS, purger.purge_receipts)
         loops.every("retention", settings.retention_interval_seconds, Retention(database, purger).run_once)
         poster = Poster(

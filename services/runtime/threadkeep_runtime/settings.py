@@ -29,6 +29,7 @@ LIMITS = (
     Limit("max_state_schema_bytes", 64 * 1024, "Describe less of the value."),
     Limit("max_outbox_message_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
     Limit("max_pending_deliveries", 10_000, "Per target. Wait for its deliveries, or settle its dead letters."),
+    Limit("max_schedules", 1000, "Per scope. Delete some, or submit tasks yourself."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )
 
@@ -52,6 +53,12 @@ class RuntimeSettings(ServerSettings):
     max_attempts: int = Field(3, ge=1, description="Leases of a run that may crash, if the task says nothing.")
     recovery_interval_seconds: float = Field(
         1.0, gt=0, description="How often expired leases, over-long cancellations and passed deadlines are looked for."
+    )
+    schedule_interval_seconds: float = Field(
+        1.0, gt=0, description="How often schedules with a fire that is due are looked for."
+    )
+    schedule_grace_seconds: float = Field(
+        60.0, ge=1, le=3600, description="How late a schedule's fire may be before it counts as missed."
     )
     store_sweep_interval_seconds: float = Field(
         60.0, gt=0, description="How often expired memory items are deleted; they are gone for readers at once."

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,20 @@ from tests.store.artifacts.conftest import make_house
 from tests.support.artifacts import MIB
 from tests.support.buckets import REGION, S3Server, s3_server
 from tests.support.databases import Databases
+from threadkeep.artifacts.v1 import artifact_pb2
 from threadkeep_artifacts.blobs.bucket import BucketBlobs
 from threadkeep_artifacts.blobs.database import DatabaseBlobs
 from threadkeep_artifacts.blobs.directory import DirectoryBlobs
 from threadkeep_artifacts.blobs.port import BlobStore
 from threadkeep_artifacts.blobs.routed import RoutedBlobs
-from threadkeep_artifacts.domain.errors import ChunkTaken, ContentStoreUnavailable
+from threadkeep_artifacts.commands.signing import Signing
+from threadkeep_artifacts.domain.errors import ArtifactNotFound, ChunkTaken, ContentStoreUnavailable
+from threadkeep_artifacts.domain.visibility import OPERATOR, Reader
 from threadkeep_artifacts.server import MIGRATIONS
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.errors import CorruptContent
 from threadkeep_chassis.migrations import migrate, prepare
+from threadkeep_chassis.scope import Scope
 
 BLOB = "0198-blob"
 HOSTILE = ["../../etc/passwd", "/absolute", "a/b", "..", "x" * 256, "nul\x01", "dir:été"]
@@ -194,6 +199,39 @@ async def test_the_service_keeps_serves_and_sweeps_content_in_any_store(
         await house.delete(mine)
         await house.sweep_all()
         assert await outside.count_chunks(blob_id) == 0
+
+
+@pytest.mark.rule("A4", "A6")
+@pytest.mark.suite(backends=["sqlite"])
+async def test_content_in_a_bucket_can_be_had_without_the_server_where_that_is_allowed(
+    database_url: str, s3: S3Server
+) -> None:
+    bucket = BucketBlobs(s3.bucket(), endpoint=s3.endpoint, region=REGION)
+    key = Scope({"tenant": "acme"}).key
+    async with make_house(database_url, lambda _: {"bucket": bucket}, "bucket") as house:
+        content = hashlib.shake_256(b"signed").digest(9 * MIB)
+        mine = await house.upload(content, visibility=artifact_pb2.VISIBILITY_RUN, session_id="s")
+        signing = Signing(house.downloads, house.store, house.clock, signed_seconds=60.0)
+        signed = await signing.sign(key, OPERATOR, mine.artifact_id, 0, 0)
+        assert (len(signed.parts), signed.next_part) == (3, 0)
+        got = [await asyncio.to_thread(_fetch, part.url) for part in signed.parts]
+        assert b"".join(got) == content
+        assert [(part.size, part.sha256) for part in signed.parts] == [
+            (len(one), hashlib.sha256(one).hexdigest()) for one in got
+        ]
+        assert (await signing.sign(key, OPERATOR, mine.artifact_id, 0, 2)).parts[0].sha256 == signed.parts[2].sha256
+        assert (await signing.sign(key, OPERATOR, mine.artifact_id, 0, 3)).parts == ()
+        with pytest.raises(ArtifactNotFound):
+            await signing.sign(key, Reader(), mine.artifact_id, 0, 0)
+        # By default there are no addresses.
+        off = Signing(house.downloads, house.store, house.clock, signed_seconds=0.0)
+        assert (await off.sign(key, OPERATOR, mine.artifact_id, 0, 0)).parts == ()
+
+
+def _fetch(url: str) -> bytes:
+    with urllib.request.urlopen(url) as answer:
+        found: bytes = answer.read()
+        return found
 
 
 @pytest.mark.rule("A3", "A4")

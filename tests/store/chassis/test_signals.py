@@ -13,7 +13,8 @@ from tests.store.chassis.wire import Wire, wire_to
 from tests.support.postgres import Postgres
 from tests.support.waiting import eventually
 from threadkeep_chassis.database import Database
-from threadkeep_chassis.postgres_signals import RECONNECTS, PostgresSignals
+from threadkeep_chassis.postgres_link import RECONNECTS
+from threadkeep_chassis.postgres_signals import PostgresSignals
 from threadkeep_chassis.signals import LocalSignals, signals_for
 
 pytestmark = pytest.mark.suite(backends=["postgres"])
@@ -79,9 +80,9 @@ async def test_a_flood_of_topics_becomes_one_signal_for_everything(url: str) -> 
 @pytest.mark.case("B52")
 async def test_a_killed_listener_comes_back_counts_and_wakes_everyone(url: str) -> None:
     async with replica(url) as one, replica(url) as two:
-        before = RECONNECTS.labels("listener")._value.get()
+        before = RECONNECTS.labels("signals listener")._value.get()
         async with two.subscribe("t") as there:
-            await kill(url, f"threadkeep-{SCHEMA}-listen")
+            await kill(url, f"threadkeep-{SCHEMA}-signals listen")
             # Nobody knows what was missed, so everyone looks.
             assert await there.wait(10)
             await asyncio.wait_for(two.listening.wait(), 5)
@@ -89,7 +90,7 @@ async def test_a_killed_listener_comes_back_counts_and_wakes_everyone(url: str) 
             one.notify("t")
             assert await there.wait(10)
         assert two.reconnects == 1
-        assert RECONNECTS.labels("listener")._value.get() >= before + 2
+        assert RECONNECTS.labels("signals listener")._value.get() >= before + 2
 
 
 @pytest.mark.case("B52")
@@ -98,7 +99,7 @@ async def test_a_killed_sender_comes_back(url: str) -> None:
         async with two.subscribe("t") as there:
             one.notify("t")
             assert await there.wait(10)
-            await kill(url, f"threadkeep-{SCHEMA}-notify")
+            await kill(url, f"threadkeep-{SCHEMA}-signals notify")
 
             async def heard() -> bool:
                 one.notify("t")

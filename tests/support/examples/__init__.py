@@ -7,7 +7,7 @@ import importlib
 
 from tests.support.examples.registry import Example, example, examples
 
-for _service in ("common", "runtime", "outbox", "store", "threads", "config", "artifacts", "projection"):
+for _service in ("common", "runtime", "outbox", "schedules", "store", "threads", "config", "artifacts", "projection"):
     importlib.import_module(f"tests.support.examples.{_service}")
 
 __all__ = ["Example", "example", "examples"]

@@ -97,6 +97,11 @@ async def diff_versions(world: World) -> pb.DiffVersionsRequest:
     return pb.DiffVersionsRequest(artifact_id=(await world.artifact()).artifact_id, from_version=1)
 
 
+@register("ArtifactService.SignDownload", "artifact_id")
+async def sign_download(world: World) -> transfer_pb2.SignDownloadRequest:
+    return transfer_pb2.SignDownloadRequest(artifact_id=(await world.artifact()).artifact_id)
+
+
 @register("ArtifactService.GetUsage")
 async def get_usage(world: World) -> pb.GetUsageRequest:
     await world.artifact()

@@ -86,6 +86,7 @@ FULL_TASK = BARE_TASK | {
     "open_ticket_ids": ("x", "y"),
     "not_before": T1,
     "retry_of": "before",
+    "schedule_id": "daily",
     "timeouts": Timeouts(90.5, 30.0, None),
     "deadline": T2,
     "cancel_request_time": T2,

@@ -69,7 +69,7 @@ WaitingTimeout = Annotated[
     Seconds, typer.Option("--waiting-timeout", min=0.001, help="Seconds until a worker must have begun.")
 ]
 
-_STRATEGIES = {one: task_pb2.MultitaskStrategy.Value(f"MULTITASK_STRATEGY_{one.name}") for one in IfBusy}
+STRATEGIES = {one: task_pb2.MultitaskStrategy.Value(f"MULTITASK_STRATEGY_{one.name}") for one in IfBusy}
 
 
 @command(app)
@@ -119,7 +119,7 @@ def submit(
     given: Any = read_text("-", "TEXT") if text == "-" else text
     if input_json is not None:
         value = parse_json(input_json, "--input-json")
-        given = task_pb2.TaskInput(payload=_json_payload(value))
+        given = task_pb2.TaskInput(payload=json_payload(value))
     draft = None
     if to_session is None:
         draft = session.client.sessions.draft(new_session, title=title, agent_name=agent)
@@ -136,7 +136,7 @@ def submit(
         total_timeout=total_timeout,
         attempt_timeout=attempt_timeout,
         waiting_timeout=waiting_timeout,
-        multitask_strategy=_STRATEGIES[if_busy],
+        multitask_strategy=STRATEGIES[if_busy],
         webhook=None if webhook is None else session.client.outbox.webhook(webhook, secret=webhook_secret),
         create_missing=create_missing,
         not_before=None if not_before is None else parse_time(not_before, "--not-before"),
@@ -163,6 +163,7 @@ def list_(
         list[str] | None, typer.Option("--state", help="submitted, working, input-required, completed, ... Repeatable.")
     ] = None,
     agent: AgentOption = None,
+    schedule: Annotated[str | None, typer.Option("--schedule", help="Only of this schedule.")] = None,
     limit: Limit = 50,
     everything: All = False,
 ) -> None:
@@ -171,6 +172,7 @@ def list_(
         session_id=of_session,
         states=parse_enums(task_pb2.TaskState, "TASK_STATE", state, "--state"),
         agent_name=agent,
+        schedule_id=schedule,
         page_size=page_size(limit, everything),
     )
     session.show.many(up_to(found, limit, everything), COLUMNS, "no tasks")
@@ -225,7 +227,7 @@ def retry(
         task_id,
         new_task_id=new_task_id,
         keep_manifest=keep_manifest,
-        multitask_strategy=_STRATEGIES[if_busy],
+        multitask_strategy=STRATEGIES[if_busy],
         not_before=None if not_before is None else parse_time(not_before, "--not-before"),
         request_id=request_id,
     )
@@ -262,7 +264,7 @@ def retry_policy(max_attempts: int | None, backoff: Seconds, max_backoff: Second
     return policy
 
 
-def _json_payload(value: Any) -> Any:
+def json_payload(value: Any) -> Any:
     import json
 
     from threadkeep.common.v1 import payload_pb2

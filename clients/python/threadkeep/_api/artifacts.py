@@ -17,6 +17,7 @@ _RESUME = method(artifact_service_pb2, "ArtifactService", "ResumeUpload")
 _CREATE = method(artifact_service_pb2, "ArtifactService", "CreateVersion")
 _COPY = method(artifact_service_pb2, "ArtifactService", "CopyVersion")
 _DOWNLOAD = method(artifact_service_pb2, "ArtifactService", "DownloadVersion")
+_SIGN = method(artifact_service_pb2, "ArtifactService", "SignDownload")
 _GET = method(artifact_service_pb2, "ArtifactService", "GetArtifact")
 _LIST = method(artifact_service_pb2, "ArtifactService", "ListArtifacts")
 _VERSIONS = method(artifact_service_pb2, "ArtifactService", "ListVersions")
@@ -148,6 +149,15 @@ def download(
         artifact_id=artifact_id, version=version, offset=offset, length=length
     )
     return Call(_DOWNLOAD, request, whole)
+
+
+def sign_download(
+    artifact_id: str, version: int = 0, *, first_part: int = 0
+) -> Call[transfer_pb2.SignDownloadResponse]:
+    """Addresses of the content's parts in a bucket, for whoever is to read them without the server; none if there are
+    none. `next_part` says where to ask for more. Raises ArtifactNotFound."""
+    request = transfer_pb2.SignDownloadRequest(artifact_id=artifact_id, version=version, first_part=first_part)
+    return Call(_SIGN, request, whole)
 
 
 def get(artifact_id: str, version: int = 0) -> Call[ArtifactVersion]:

@@ -99,11 +99,14 @@ def list(
     session_id: str | None = None,
     states: Sequence[task_pb2.TaskState.ValueType] = (),
     agent_name: str | None = None,
+    schedule_id: str | None = None,
     page_size: int = 0,
 ) -> PagedCall[Task]:
     """Tasks of the scope, newest first."""
     request = task_service_pb2.ListTasksRequest(
-        page_size=page_size, states=states, **given(session_id=session_id, agent_name=agent_name)
+        page_size=page_size,
+        states=states,
+        **given(session_id=session_id, agent_name=agent_name, schedule_id=schedule_id),
     )
     return PagedCall(Call(_LIST, request, whole), lambda page: page.tasks)
 

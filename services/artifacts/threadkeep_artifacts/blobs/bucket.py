@@ -7,7 +7,7 @@ which no list would show.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ class BucketBlobs:
                 "allow_http": endpoint is not None and endpoint.startswith("http:"),
                 "timeout": timedelta(seconds=timeout_seconds),
             },
-            retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=timeout_seconds)},
+            retry_config={"max_retries": 3, "retry_timeout": timedelta(seconds=timeout_seconds)},
         )
 
     async def start(self) -> None:
@@ -75,6 +75,12 @@ class BucketBlobs:
         """See the port."""
         async with _told():
             return await self._read(self._folder(blob_id) + _name(index))
+
+    async def sign_chunks(self, blob_id: str, indexes: Sequence[int], seconds: float) -> Sequence[str]:
+        """See the port."""
+        keys = [self._folder(blob_id) + _name(index) for index in indexes]
+        async with _told():
+            return await obstore.sign_async(self._store, "GET", keys, timedelta(seconds=seconds)) if keys else []
 
     async def count_chunks(self, blob_id: str) -> int:
         """See the port."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from threadkeep_artifacts.domain.content import unbroken
@@ -33,6 +36,8 @@ class DatabaseBlobs:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Content leaves sessions to everything else, however many streams there are.
+        self._turns = asyncio.Semaphore(max(1, database.settings.pool_size // 2))
 
     async def start(self) -> None:
         """See the port. The database was opened before."""
@@ -47,14 +52,19 @@ class DatabaseBlobs:
             kept = await connection.scalar(_READ, {"blob": blob_id, "index": index})
             return kept is not None and bytes(kept) == content
 
-        if not await self._database.retrying(work):
+        async with self._turns:
+            kept = await self._database.retrying(work)
+        if not kept:
             raise ChunkTaken()
 
     async def read_chunk(self, blob_id: str, index: int) -> bytes | None:
         """See the port."""
-        async with self._database.read() as connection:
+        async with self._turns, self._database.read() as connection:
             content = await connection.scalar(_READ, {"blob": blob_id, "index": index})
         return None if content is None else bytes(content)
+
+    async def sign_chunks(self, blob_id: str, indexes: Sequence[int], seconds: float) -> None:
+        """See the port: there are no addresses."""
 
     async def count_chunks(self, blob_id: str) -> int:
         """See the port."""

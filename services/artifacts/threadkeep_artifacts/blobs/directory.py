@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -58,6 +58,9 @@ class DirectoryBlobs:
             return None
 
         return await _in_thread(read)
+
+    async def sign_chunks(self, blob_id: str, indexes: Sequence[int], seconds: float) -> None:
+        """See the port: there are no addresses."""
 
     async def count_chunks(self, blob_id: str) -> int:
         """See the port."""

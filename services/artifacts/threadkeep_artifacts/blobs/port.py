@@ -6,6 +6,7 @@ adapter passes one suite (`tests/store/artifacts/test_blob_stores.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -31,6 +32,13 @@ class BlobStore(Protocol):
 
     async def read_chunk(self, blob_id: str, index: int) -> bytes | None:
         """The chunk as it lies there, or None if there is none. Raises DatabaseUnavailable, ContentStoreUnavailable."""
+        ...
+
+    async def sign_chunks(self, blob_id: str, indexes: Sequence[int], seconds: float) -> Sequence[str] | None:
+        """An address for each of these chunks that anybody can read it from for so long; None if the store gives none.
+
+        Raises ContentStoreUnavailable.
+        """
         ...
 
     async def count_chunks(self, blob_id: str) -> int:

@@ -5,7 +5,7 @@ So a server whose setting was changed still reads what was kept before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from threadkeep_artifacts.blobs.port import BlobStore
 from threadkeep_artifacts.domain.errors import ContentStoreUnavailable
@@ -48,6 +48,10 @@ class RoutedBlobs:
     async def read_chunk(self, blob_id: str, index: int) -> bytes | None:
         """See the port."""
         return await self._of(blob_id).read_chunk(blob_id, index)
+
+    async def sign_chunks(self, blob_id: str, indexes: Sequence[int], seconds: float) -> Sequence[str] | None:
+        """See the port."""
+        return await self._of(blob_id).sign_chunks(blob_id, indexes, seconds)
 
     async def count_chunks(self, blob_id: str) -> int:
         """See the port."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -95,6 +95,26 @@ class StoredContent:
     def chunk_digest(self, index: int) -> bytes:
         """The SHA-256 of a chunk, 32 bytes."""
         return self.chunk_digests[32 * index : 32 * index + 32]
+
+
+@dataclass(frozen=True)
+class SignedPart:
+    """A chunk of content, and an address from which anybody can read it for a while."""
+
+    url: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SignedDownload:
+    """Addresses of a version's content, in order; none where there are none."""
+
+    version: ArtifactVersion
+    parts: Sequence[SignedPart] = ()
+    next_part: int = 0
+    """Where to ask for further parts; 0: there are no more."""
+    expire_time: datetime | None = None
 
 
 @dataclass(frozen=True)

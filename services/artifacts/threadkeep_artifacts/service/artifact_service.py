@@ -13,6 +13,7 @@ from threadkeep.artifacts.v1 import artifact_service_pb2 as pb
 from threadkeep_artifacts.commands.artifacts import Artifacts
 from threadkeep_artifacts.commands.comparing import Comparing
 from threadkeep_artifacts.commands.downloads import Downloads
+from threadkeep_artifacts.commands.signing import Signing
 from threadkeep_artifacts.commands.uploads import Uploads
 from threadkeep_artifacts.commands.writing import CONTENT_QUOTA, VERSION_QUOTA, Writing
 from threadkeep_artifacts.domain.decisions import check_intent
@@ -27,6 +28,7 @@ from threadkeep_artifacts.service.convert import (
     filter_from_proto,
     identity_of,
     intent_from_proto,
+    signed_to_proto,
     version_to_proto,
 )
 from threadkeep_artifacts.service.readers import reader_of
@@ -50,6 +52,7 @@ class Rooms:
     artifacts: Artifacts
     writing: Writing
     comparing: Comparing
+    signing: Signing
     leases: Leases
     limits: Limits
 
@@ -146,6 +149,17 @@ class ArtifactService(artifact_service_pb2_grpc.ArtifactServiceServicer):
                 # The reader has what it has, and goes on elsewhere at that offset.
                 raise ShuttingDown()
             yield transfer_pb2.DownloadVersionResponse(chunk=chunk)
+
+    async def SignDownload(
+        self, request: transfer_pb2.SignDownloadRequest, context: grpc.aio.ServicerContext
+    ) -> transfer_pb2.SignDownloadResponse:
+        """See the contract."""
+        call = current_call()
+        reader = await self._reader(call)
+        signed = await self.rooms.signing.sign(
+            call.scope_key, reader, request.artifact_id, request.version, request.first_part
+        )
+        return signed_to_proto(signed)
 
     async def GetArtifact(
         self, request: pb.GetArtifactRequest, context: grpc.aio.ServicerContext

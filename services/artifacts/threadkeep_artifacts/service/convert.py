@@ -16,6 +16,7 @@ from threadkeep_artifacts.domain.values import (
     ArtifactReference,
     ArtifactVersion,
     ContentClaim,
+    SignedDownload,
     UploadIntent,
 )
 from threadkeep_artifacts.domain.visibility import Visibility
@@ -111,6 +112,18 @@ def identity_of(header: transfer_pb2.UploadHeader) -> bytes:
     same.ClearField("upload_id")
     same.ClearField("offset")
     return same.SerializeToString(deterministic=True)
+
+
+def signed_to_proto(signed: SignedDownload) -> transfer_pb2.SignDownloadResponse:
+    """Addresses of content."""
+    response = transfer_pb2.SignDownloadResponse(
+        version=version_to_proto(signed.version),
+        parts=[transfer_pb2.SignedPart(url=one.url, size=one.size, sha256=one.sha256) for one in signed.parts],
+        next_part=signed.next_part,
+    )
+    if signed.expire_time is not None:
+        response.expire_time.FromDatetime(signed.expire_time)
+    return response
 
 
 def claim_from_proto(trailer: transfer_pb2.UploadTrailer) -> ContentClaim:

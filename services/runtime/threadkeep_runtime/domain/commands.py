@@ -145,6 +145,8 @@ class SubmitTask(Command):
     """No run opens earlier; None or past: at once."""
     retry_of: str | None = None
     """The task whose work is submitted once more."""
+    schedule_id: str | None = None
+    """The schedule that fires."""
     timeouts: Timeouts = NO_TIMEOUTS
     webhook: Webhook | None = None
     """Where its end is posted to."""

@@ -50,6 +50,13 @@ class CheckpointValueNotFound(NotFound):
     default_message = "There is no such value in this scope; it may have been deleted meanwhile."
 
 
+class ScheduleNotFound(NotFound):
+    """No such schedule in the caller's scope."""
+
+    reason = "SCHEDULE_NOT_FOUND"
+    default_message = "There is no such schedule in this scope."
+
+
 class ThreadVersionConflict(Aborted):
     """expected_thread_version is not the current one."""
 

@@ -49,6 +49,7 @@ def task_json(task: Task, input_json: Mapping[str, Any] | None = None) -> dict[s
         retry_policy=_retry(task.retry),
         not_before=_time(task.not_before),
         retry_of=task.retry_of,
+        schedule_id=task.schedule_id,
         timeouts=_timeouts(task.timeouts),
         deadline=_time(task.deadline),
         run_id=task.run_id,

@@ -79,6 +79,7 @@ def submit_into(view: View, commit: CommitDraft, command: SubmitTask) -> Decisio
         retry=command.retry,
         not_before=command.not_before,
         retry_of=command.retry_of,
+        schedule_id=command.schedule_id,
         timeouts=command.timeouts,
         deadline=deadline,
         timeout_time=earlier(deadline, after_seconds(starts, command.timeouts.waiting_seconds)),

@@ -199,6 +199,8 @@ class Task:
     """No run of it opens earlier."""
     retry_of: str | None = None
     """The task that it retries."""
+    schedule_id: str | None = None
+    """The schedule that submitted it."""
     timeouts: Timeouts = NO_TIMEOUTS
     deadline: datetime | None = None
     """When its total timeout passes."""

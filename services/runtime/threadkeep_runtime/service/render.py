@@ -69,6 +69,7 @@ def task_to_proto(task: Task) -> task_pb2.Task:
         retry_policy=_retry_to_proto(task.retry),
         not_before=task.not_before,  # type: ignore[arg-type]
         retry_of=task.retry_of,
+        schedule_id=task.schedule_id,
         timeouts=_timeouts_to_proto(task.timeouts),
         deadline=task.deadline,  # type: ignore[arg-type]
         attempt=task.attempt,

@@ -10,20 +10,19 @@ from threadkeep.runtime.v1 import task_pb2, task_service_pb2, task_service_pb2_g
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.scope import current_call
-from threadkeep_runtime.domain.commands import SessionDraft, TaskFilter
+from threadkeep_runtime.domain.commands import TaskFilter
 from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.calls import answer, fill, origin_of
-from threadkeep_runtime.service.outbox_convert import webhook_of
 from threadkeep_runtime.service.render import task_to_proto
 from threadkeep_runtime.service.rooms import Rooms
+from threadkeep_runtime.service.submissions import strategy_of, submission_of
 from threadkeep_runtime.store import reads
 from threadkeep_runtime.store.apply import Applied
 from threadkeep_runtime.store.reads import ListQuery
 
 pb = task_service_pb2
 
-DEFAULT_QUEUE = "default"
 DEFAULT_WAIT_SECONDS = 60.0
 MAX_WAIT_SECONDS = 600.0
 MAX_GRACE_SECONDS = 24 * 3600.0
@@ -42,51 +41,13 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         """Submits a task, and creates its session when asked to."""
         call = current_call()
         actor = parse.actor_of(request.actor)
-        which = request.WhichOneof("session")
-        if which is None:
-            raise FieldInvalid("session", "needs session_id or create_session")
-        create = if_missing = None
-        if _creates_missing(request.if_session_missing):
-            if which != "session_id":
-                raise FieldInvalid("if_session_missing", "is CREATE only with session_id")
-            if_missing = SessionDraft()
-        if which == "create_session":
-            create = parse.session_draft_of(request.create_session, "create_session")
-            draft = request.create_session
-            session_id = draft.session_id if draft.HasField("session_id") else new_id()
-        else:
-            session_id = request.session_id
-        given, shown = parse.task_input_of(request.input, new_id, self.rooms.limits)
-        rest = {
-            "create": create,
-            "task_id": request.task_id if request.HasField("task_id") else new_id(),
-            "names_task": request.HasField("task_id"),
-            "run_id": new_id(),
-            "input": given,
-            "input_json": shown,
-            "queue": request.queue if request.HasField("queue") else DEFAULT_QUEUE,
-            "priority": request.priority,
-            "metadata": parse.metadata_of(request.metadata, "metadata"),
-            "retry": parse.retry_policy_of(request.retry_policy, self.rooms.settings.max_attempts),
-            "strategy": _strategy(request.multitask_strategy),
-            "max_enqueued": self.rooms.limits["max_enqueued_tasks"],
-            "webhook": webhook_of(request.webhook, self.rooms.webhooks, "webhook")
-            if request.HasField("webhook")
-            else None,
-            "if_missing": if_missing,
-            "not_before": parse.optional_time(request, "not_before"),
-            "timeouts": parse.timeouts_of(request.timeouts),
-        }
+        submission = submission_of(request, self.rooms)
 
         def render(applied: Applied) -> bytes:
             return self._with_task(pb.SubmitTaskResponse, applied)
 
         outcome = await self.rooms.commands.submit_task(
-            origin_of(call, request, actor),
-            session_id,
-            request.agent_name if request.HasField("agent_name") else None,
-            rest,
-            render,
+            origin_of(call, request, actor), submission.session_id, submission.agent_name, submission.rest, render
         )
         return answer(call, outcome, pb.SubmitTaskResponse)
 
@@ -109,6 +70,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
                 after,
                 thread_key=thread_key,
                 agent_name=request.agent_name if request.HasField("agent_name") else None,
+                schedule_id=request.schedule_id if request.HasField("schedule_id") else None,
                 states=states,
             )
 
@@ -181,7 +143,7 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
         call = current_call()
         actor = parse.actor_of(request.actor)
         not_before = parse.optional_time(request, "not_before")
-        strategy = _strategy(request.multitask_strategy)
+        strategy = strategy_of(request.multitask_strategy)
 
         def rest(old: Task) -> dict[str, Any]:
             return {
@@ -210,13 +172,3 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             task=task_to_proto(task), receipt=self.rooms.receipts.render(applied)
         ).SerializeToString()
         return rendered
-
-
-def _creates_missing(choice: int) -> bool:
-    name = parse.enum_name(task_pb2.IfSessionMissing, choice, "IF_SESSION_MISSING_", "if_session_missing")
-    return name == "CREATE"
-
-
-def _strategy(strategy: int) -> str:
-    name = parse.enum_name(task_pb2.MultitaskStrategy, strategy, "MULTITASK_STRATEGY_", "multitask_strategy")
-    return "REJECT" if name == "UNSPECIFIED" else name

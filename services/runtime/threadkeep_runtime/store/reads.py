@@ -109,6 +109,7 @@ class ListQuery:
     thread_key: str | None = None
     task_id: str | None = None
     agent_name: str | None = None
+    schedule_id: str | None = None
     states: Sequence[str] = ()
     """States; empty: all. For sessions: IDLE or the open run's state."""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -140,6 +141,8 @@ def list_tasks(connection: Connection, query: ListQuery) -> list[Task]:
     conditions: list[sa.ColumnElement[bool]] = []
     if query.agent_name is not None:
         conditions.append(tasks.c.agent_name == query.agent_name)
+    if query.schedule_id is not None:
+        conditions.append(tasks.c.schedule_id == query.schedule_id)
     if query.states:
         conditions.append(tasks.c.state.in_(query.states))
     return _page(connection, _TASKS, tasks, "task_id", query, conditions, task_of)

@@ -16,6 +16,7 @@ from threadkeep_runtime.tables.log import commits, events, log_floors, log_parti
 from threadkeep_runtime.tables.messages import message_calls, message_places, messages
 from threadkeep_runtime.tables.outbox import outbox, outbox_lines
 from threadkeep_runtime.tables.retention import loop_owners, retention_policies
+from threadkeep_runtime.tables.schedules import schedules
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 from threadkeep_runtime.tables.shared import manifests, meta, receipts, scopes
 from threadkeep_runtime.tables.state import state_key_counters, state_keys, state_values
@@ -49,6 +50,7 @@ __all__ = [
     "receipts",
     "retention_policies",
     "runs",
+    "schedules",
     "scopes",
     "session_metadata",
     "staged_chunks",

@@ -41,6 +41,8 @@ tasks = sa.Table(
     sa.Column("not_before", UtcTimestamp()),
     # The task that it retries.
     sa.Column("retry_of", Key()),
+    # The schedule that submitted it.
+    sa.Column("schedule_id", Key()),
     # How long it may take: NULL is without bound.
     sa.Column("total_seconds", sa.Double),
     sa.Column("attempt_seconds", sa.Double),
@@ -82,6 +84,14 @@ partial_index(
 )
 # Which tasks become due without anybody's help (R24).
 partial_index("tasks_due", tasks.c.not_before, where=sa.and_(_waiting, tasks.c.not_before.is_not(None)))
+partial_index(
+    "tasks_of_schedule",
+    tasks.c.scope_key,
+    tasks.c.schedule_id,
+    tasks.c.create_time,
+    tasks.c.task_id,
+    where=tasks.c.schedule_id.is_not(None),
+)
 # Which tasks take too long (R24).
 partial_index(
     "tasks_timeout",

@@ -66,6 +66,11 @@ class ArtifactServiceStub:
                 request_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionResponse.FromString,
                 _registered_method=True)
+        self.SignDownload = channel.unary_unary(
+                '/threadkeep.artifacts.v1.ArtifactService/SignDownload',
+                request_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.SignDownloadRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.SignDownloadResponse.FromString,
+                _registered_method=True)
         self.GetArtifact = channel.unary_unary(
                 '/threadkeep.artifacts.v1.ArtifactService/GetArtifact',
                 request_serializer=threadkeep_dot_artifacts_dot_v1_dot_artifact__service__pb2.GetArtifactRequest.SerializeToString,
@@ -156,6 +161,14 @@ class ArtifactServiceServicer:
     def DownloadVersion(self, request, context):
         """Downloads a version's content, from an offset on: first a header, then chunks. ARTIFACT_NOT_FOUND, OFFSET_OUT_OF_RANGE,
         CORRUPT_CONTENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SignDownload(self, request, context):
+        """Gives addresses from which a version's content can be had without this server, for a while: where the content lies in a
+        bucket and the setting artifacts_signed_download_seconds allows it; else none. ARTIFACT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -255,6 +268,11 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
                     servicer.DownloadVersion,
                     request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionRequest.FromString,
                     response_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionResponse.SerializeToString,
+            ),
+            'SignDownload': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignDownload,
+                    request_deserializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.SignDownloadRequest.FromString,
+                    response_serializer=threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.SignDownloadResponse.SerializeToString,
             ),
             'GetArtifact': grpc.unary_unary_rpc_method_handler(
                     servicer.GetArtifact,
@@ -443,6 +461,33 @@ class ArtifactService:
             '/threadkeep.artifacts.v1.ArtifactService/DownloadVersion',
             threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionRequest.SerializeToString,
             threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.DownloadVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignDownload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.artifacts.v1.ArtifactService/SignDownload',
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.SignDownloadRequest.SerializeToString,
+            threadkeep_dot_artifacts_dot_v1_dot_transfer__pb2.SignDownloadResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,10 @@ class ArtifactServiceStub:
     """Downloads a version's content, from an offset on: first a header, then chunks. ARTIFACT_NOT_FOUND, OFFSET_OUT_OF_RANGE,
     CORRUPT_CONTENT.
     """
+    SignDownload: _grpc.UnaryUnaryMultiCallable[_transfer_pb2.SignDownloadRequest, _transfer_pb2.SignDownloadResponse]
+    """Gives addresses from which a version's content can be had without this server, for a while: where the content lies in a
+    bucket and the setting artifacts_signed_download_seconds allows it; else none. ARTIFACT_NOT_FOUND.
+    """
     GetArtifact: _grpc.UnaryUnaryMultiCallable[_artifact_service_pb2.GetArtifactRequest, _artifact_service_pb2.GetArtifactResponse]
     """Reads a version's metadata. ARTIFACT_NOT_FOUND."""
     ListArtifacts: _grpc.UnaryUnaryMultiCallable[_artifact_service_pb2.ListArtifactsRequest, _artifact_service_pb2.ListArtifactsResponse]
@@ -111,6 +115,10 @@ class ArtifactServiceAsyncStub(ArtifactServiceStub):
     DownloadVersion: _aio.UnaryStreamMultiCallable[_transfer_pb2.DownloadVersionRequest, _transfer_pb2.DownloadVersionResponse]  # type: ignore[assignment]
     """Downloads a version's content, from an offset on: first a header, then chunks. ARTIFACT_NOT_FOUND, OFFSET_OUT_OF_RANGE,
     CORRUPT_CONTENT.
+    """
+    SignDownload: _aio.UnaryUnaryMultiCallable[_transfer_pb2.SignDownloadRequest, _transfer_pb2.SignDownloadResponse]  # type: ignore[assignment]
+    """Gives addresses from which a version's content can be had without this server, for a while: where the content lies in a
+    bucket and the setting artifacts_signed_download_seconds allows it; else none. ARTIFACT_NOT_FOUND.
     """
     GetArtifact: _aio.UnaryUnaryMultiCallable[_artifact_service_pb2.GetArtifactRequest, _artifact_service_pb2.GetArtifactResponse]  # type: ignore[assignment]
     """Reads a version's metadata. ARTIFACT_NOT_FOUND."""
@@ -193,6 +201,16 @@ class ArtifactServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_transfer_pb2.DownloadVersionResponse], _abc.AsyncIterator[_transfer_pb2.DownloadVersionResponse]]:
         """Downloads a version's content, from an offset on: first a header, then chunks. ARTIFACT_NOT_FOUND, OFFSET_OUT_OF_RANGE,
         CORRUPT_CONTENT.
+        """
+
+    @_abc_1.abstractmethod
+    def SignDownload(
+        self,
+        request: _transfer_pb2.SignDownloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transfer_pb2.SignDownloadResponse, _abc.Awaitable[_transfer_pb2.SignDownloadResponse]]:
+        """Gives addresses from which a version's content can be had without this server, for a while: where the content lies in a
+        bucket and the setting artifacts_signed_download_seconds allows it; else none. ARTIFACT_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.artifacts.v1 import artifact_pb2 as threadkeep_dot_artifacts_dot_v1_dot_artifact__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/artifacts/v1/transfer.proto\x12\x17threadkeep.artifacts.v1\x1a&threadkeep/artifacts/v1/artifact.proto\x1a\"threadkeep/common/v1/options.proto\"\x8a\x03\n\x0cUploadHeader\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadata\x12(\n\tupload_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\x08uploadId\x88\x01\x01\x12\x1e\n\x06offset\x18\x07 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x06offsetB\x0e\n\x0c_artifact_idB\x13\n\x11_expected_versionB\x0c\n\n_upload_id\"M\n\rUploadTrailer\x12\x1a\n\x04size\x18\x01 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x04size\x12 \n\x06sha256\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x04\x10\x01R\x06sha256\"\xbb\x01\n\x14UploadVersionRequest\x12?\n\x06header\x18\x01 \x01(\x0b\x32%.threadkeep.artifacts.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunk\x12\x42\n\x07trailer\x18\x03 \x01(\x0b\x32&.threadkeep.artifacts.v1.UploadTrailerH\x00R\x07trailerB\x06\n\x04part\"[\n\x15UploadVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\x8d\x01\n\x16\x44ownloadVersionRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\x12\x16\n\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n\x06length\x18\x04 \x01(\x03R\x06length\"\x7f\n\x17\x44ownloadVersionResponse\x12\x44\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionH\x00R\x07version\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"<\n\x13ResumeUploadRequest\x12%\n\tupload_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08uploadId\".\n\x14ResumeUploadResponse\x12\x16\n\x06offset\x18\x01 \x01(\x03R\x06offset\"\xd4\x02\n\x14\x43reateVersionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadata\x12\x18\n\x07\x63ontent\x18\x06 \x01(\x0cR\x07\x63ontentB\x0e\n\x0c_artifact_idB\x13\n\x11_expected_version\"[\n\x15\x43reateVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\xda\x02\n\x12\x43opyVersionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadata\x12 \n\x06sha256\x18\x06 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x04\x10\x01R\x06sha256B\x0e\n\x0c_artifact_idB\x13\n\x11_expected_version\"Y\n\x13\x43opyVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07versionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&threadkeep/artifacts/v1/transfer.proto\x12\x17threadkeep.artifacts.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&threadkeep/artifacts/v1/artifact.proto\x1a\"threadkeep/common/v1/options.proto\"\x8a\x03\n\x0cUploadHeader\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadata\x12(\n\tupload_id\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x02R\x08uploadId\x88\x01\x01\x12\x1e\n\x06offset\x18\x07 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x06offsetB\x0e\n\x0c_artifact_idB\x13\n\x11_expected_versionB\x0c\n\n_upload_id\"M\n\rUploadTrailer\x12\x1a\n\x04size\x18\x01 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x04size\x12 \n\x06sha256\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x04\x10\x01R\x06sha256\"\xbb\x01\n\x14UploadVersionRequest\x12?\n\x06header\x18\x01 \x01(\x0b\x32%.threadkeep.artifacts.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunk\x12\x42\n\x07trailer\x18\x03 \x01(\x0b\x32&.threadkeep.artifacts.v1.UploadTrailerH\x00R\x07trailerB\x06\n\x04part\"[\n\x15UploadVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\x8d\x01\n\x16\x44ownloadVersionRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12\x18\n\x07version\x18\x02 \x01(\x03R\x07version\x12\x16\n\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x16\n\x06length\x18\x04 \x01(\x03R\x06length\"\x7f\n\x17\x44ownloadVersionResponse\x12\x44\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionH\x00R\x07version\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"<\n\x13ResumeUploadRequest\x12%\n\tupload_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x08uploadId\".\n\x14ResumeUploadResponse\x12\x16\n\x06offset\x18\x01 \x01(\x03R\x06offset\"\xd4\x02\n\x14\x43reateVersionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadata\x12\x18\n\x07\x63ontent\x18\x06 \x01(\x0cR\x07\x63ontentB\x0e\n\x0c_artifact_idB\x13\n\x11_expected_version\"[\n\x15\x43reateVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\xda\x02\n\x12\x43opyVersionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12,\n\x0b\x61rtifact_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\nartifactId\x88\x01\x01\x12\x1f\n\x0b\x63reate_only\x18\x03 \x01(\x08R\ncreateOnly\x12\x36\n\x10\x65xpected_version\x18\x04 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x01R\x0f\x65xpectedVersion\x88\x01\x01\x12M\n\x08metadata\x18\x05 \x01(\x0b\x32).threadkeep.artifacts.v1.ArtifactMetadataB\x06\xb2\x9f\x19\x02\x10\x01R\x08metadata\x12 \n\x06sha256\x18\x06 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x04\x10\x01R\x06sha256B\x0e\n\x0c_artifact_idB\x13\n\x11_expected_version\"Y\n\x13\x43opyVersionResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\"\x89\x01\n\x13SignDownloadRequest\x12)\n\x0b\x61rtifact_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\nartifactId\x12 \n\x07version\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\x07version\x12%\n\nfirst_part\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\tfirstPart\"J\n\nSignedPart\x12\x10\n\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n\x06sha256\x18\x03 \x01(\tR\x06sha256\"\xef\x01\n\x14SignDownloadResponse\x12\x42\n\x07version\x18\x01 \x01(\x0b\x32(.threadkeep.artifacts.v1.ArtifactVersionR\x07version\x12\x39\n\x05parts\x18\x02 \x03(\x0b\x32#.threadkeep.artifacts.v1.SignedPartR\x05parts\x12\x1b\n\tnext_part\x18\x03 \x01(\x03R\x08nextPart\x12;\n\x0b\x65xpire_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTimeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -71,28 +72,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COPYVERSIONREQUEST'].fields_by_name['metadata']._serialized_options = b'\262\237\031\002\020\001'
   _globals['_COPYVERSIONREQUEST'].fields_by_name['sha256']._loaded_options = None
   _globals['_COPYVERSIONREQUEST'].fields_by_name['sha256']._serialized_options = b'\262\237\031\004\010\004\020\001'
-  _globals['_UPLOADHEADER']._serialized_start=144
-  _globals['_UPLOADHEADER']._serialized_end=538
-  _globals['_UPLOADTRAILER']._serialized_start=540
-  _globals['_UPLOADTRAILER']._serialized_end=617
-  _globals['_UPLOADVERSIONREQUEST']._serialized_start=620
-  _globals['_UPLOADVERSIONREQUEST']._serialized_end=807
-  _globals['_UPLOADVERSIONRESPONSE']._serialized_start=809
-  _globals['_UPLOADVERSIONRESPONSE']._serialized_end=900
-  _globals['_DOWNLOADVERSIONREQUEST']._serialized_start=903
-  _globals['_DOWNLOADVERSIONREQUEST']._serialized_end=1044
-  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_start=1046
-  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_end=1173
-  _globals['_RESUMEUPLOADREQUEST']._serialized_start=1175
-  _globals['_RESUMEUPLOADREQUEST']._serialized_end=1235
-  _globals['_RESUMEUPLOADRESPONSE']._serialized_start=1237
-  _globals['_RESUMEUPLOADRESPONSE']._serialized_end=1283
-  _globals['_CREATEVERSIONREQUEST']._serialized_start=1286
-  _globals['_CREATEVERSIONREQUEST']._serialized_end=1626
-  _globals['_CREATEVERSIONRESPONSE']._serialized_start=1628
-  _globals['_CREATEVERSIONRESPONSE']._serialized_end=1719
-  _globals['_COPYVERSIONREQUEST']._serialized_start=1722
-  _globals['_COPYVERSIONREQUEST']._serialized_end=2068
-  _globals['_COPYVERSIONRESPONSE']._serialized_start=2070
-  _globals['_COPYVERSIONRESPONSE']._serialized_end=2159
+  _globals['_SIGNDOWNLOADREQUEST'].fields_by_name['artifact_id']._loaded_options = None
+  _globals['_SIGNDOWNLOADREQUEST'].fields_by_name['artifact_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_SIGNDOWNLOADREQUEST'].fields_by_name['version']._loaded_options = None
+  _globals['_SIGNDOWNLOADREQUEST'].fields_by_name['version']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_SIGNDOWNLOADREQUEST'].fields_by_name['first_part']._loaded_options = None
+  _globals['_SIGNDOWNLOADREQUEST'].fields_by_name['first_part']._serialized_options = b'\262\237\031\002 \001'
+  _globals['_UPLOADHEADER']._serialized_start=177
+  _globals['_UPLOADHEADER']._serialized_end=571
+  _globals['_UPLOADTRAILER']._serialized_start=573
+  _globals['_UPLOADTRAILER']._serialized_end=650
+  _globals['_UPLOADVERSIONREQUEST']._serialized_start=653
+  _globals['_UPLOADVERSIONREQUEST']._serialized_end=840
+  _globals['_UPLOADVERSIONRESPONSE']._serialized_start=842
+  _globals['_UPLOADVERSIONRESPONSE']._serialized_end=933
+  _globals['_DOWNLOADVERSIONREQUEST']._serialized_start=936
+  _globals['_DOWNLOADVERSIONREQUEST']._serialized_end=1077
+  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_start=1079
+  _globals['_DOWNLOADVERSIONRESPONSE']._serialized_end=1206
+  _globals['_RESUMEUPLOADREQUEST']._serialized_start=1208
+  _globals['_RESUMEUPLOADREQUEST']._serialized_end=1268
+  _globals['_RESUMEUPLOADRESPONSE']._serialized_start=1270
+  _globals['_RESUMEUPLOADRESPONSE']._serialized_end=1316
+  _globals['_CREATEVERSIONREQUEST']._serialized_start=1319
+  _globals['_CREATEVERSIONREQUEST']._serialized_end=1659
+  _globals['_CREATEVERSIONRESPONSE']._serialized_start=1661
+  _globals['_CREATEVERSIONRESPONSE']._serialized_end=1752
+  _globals['_COPYVERSIONREQUEST']._serialized_start=1755
+  _globals['_COPYVERSIONREQUEST']._serialized_end=2101
+  _globals['_COPYVERSIONRESPONSE']._serialized_start=2103
+  _globals['_COPYVERSIONRESPONSE']._serialized_end=2192
+  _globals['_SIGNDOWNLOADREQUEST']._serialized_start=2195
+  _globals['_SIGNDOWNLOADREQUEST']._serialized_end=2332
+  _globals['_SIGNEDPART']._serialized_start=2334
+  _globals['_SIGNEDPART']._serialized_end=2408
+  _globals['_SIGNDOWNLOADRESPONSE']._serialized_start=2411
+  _globals['_SIGNDOWNLOADRESPONSE']._serialized_end=2650
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,11 @@
 isort:skip_file
 Messages that carry content, and those about them."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from threadkeep.artifacts.v1 import artifact_pb2 as _artifact_pb2
 import builtins as _builtins
 import sys
@@ -426,3 +429,103 @@ class CopyVersionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CopyVersionResponse: _TypeAlias = CopyVersionResponse  # noqa: Y015
+
+@_typing.final
+class SignDownloadRequest(_message.Message):
+    """Asks for addresses of a version's content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARTIFACT_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FIRST_PART_FIELD_NUMBER: _builtins.int
+    artifact_id: _builtins.str
+    """The artifact's id."""
+    version: _builtins.int
+    """The version. 0: the latest."""
+    first_part: _builtins.int
+    """The first part that is wanted, from 0: the previous answer's next_part."""
+    def __init__(
+        self,
+        *,
+        artifact_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        first_part: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_id", b"artifact_id", "first_part", b"first_part", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignDownloadRequest: _TypeAlias = SignDownloadRequest  # noqa: Y015
+
+@_typing.final
+class SignedPart(_message.Message):
+    """A piece of content, and where to get it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """An address for HTTP GET. Whoever has it can read the part until it expires."""
+    size: _builtins.int
+    """The part's size in bytes."""
+    sha256: _builtins.str
+    """The part's SHA-256."""
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        size: _builtins.int = ...,
+        sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sha256", b"sha256", "size", b"size", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedPart: _TypeAlias = SignedPart  # noqa: Y015
+
+@_typing.final
+class SignDownloadResponse(_message.Message):
+    """Addresses of content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    NEXT_PART_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    next_part: _builtins.int
+    """Where to ask for further parts. 0: these were the last."""
+    @_builtins.property
+    def version(self) -> _artifact_pb2.ArtifactVersion:
+        """The version, with size and digest of the whole content."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedPart]:
+        """The content's parts, in order, at most 256. None: download it from this server."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the addresses expire. Absent: there are none."""
+
+    def __init__(
+        self,
+        *,
+        version: _artifact_pb2.ArtifactVersion | None = ...,
+        parts: _abc.Iterable[Global___SignedPart] | None = ...,
+        next_part: _builtins.int = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "next_part", b"next_part", "parts", b"parts", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignDownloadResponse: _TypeAlias = SignDownloadResponse  # noqa: Y015

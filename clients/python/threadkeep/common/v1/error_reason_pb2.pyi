@@ -38,6 +38,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
     ERROR_REASON_MESSAGE_NOT_FOUND: _ErrorReason.ValueType  # 8
     """NOT_FOUND: no such message in the caller's scope."""
+    ERROR_REASON_SCHEDULE_NOT_FOUND: _ErrorReason.ValueType  # 17
+    """NOT_FOUND: no such schedule in the caller's scope."""
     ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 201
     """NOT_FOUND: nothing is kept of an upload of that name."""
     ERROR_REASON_CHECKPOINT_NOT_FOUND: _ErrorReason.ValueType  # 9
@@ -166,6 +168,8 @@ ERROR_REASON_ARTIFACT_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND: no such artifact, or no such version of it, in the caller's scope."""
 ERROR_REASON_MESSAGE_NOT_FOUND: ErrorReason.ValueType  # 8
 """NOT_FOUND: no such message in the caller's scope."""
+ERROR_REASON_SCHEDULE_NOT_FOUND: ErrorReason.ValueType  # 17
+"""NOT_FOUND: no such schedule in the caller's scope."""
 ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 201
 """NOT_FOUND: nothing is kept of an upload of that name."""
 ERROR_REASON_CHECKPOINT_NOT_FOUND: ErrorReason.ValueType  # 9

@@ -369,6 +369,7 @@ class Task(_message.Message):
     RETRY_OF_FIELD_NUMBER: _builtins.int
     TIMEOUTS_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The task's id inside its scope."""
@@ -398,6 +399,8 @@ class Task(_message.Message):
     """How many runs it had: more than one after a retryable failure."""
     retry_of: _builtins.str
     """The task that this one retries. Absent: none."""
+    schedule_id: _builtins.str
+    """The schedule that submitted it. Absent: none."""
     @_builtins.property
     def input(self) -> Global___TaskInput:
         """What it was given. Input messages have their ids here."""
@@ -484,11 +487,12 @@ class Task(_message.Message):
         retry_of: _builtins.str | None = ...,
         timeouts: Global___TaskTimeouts | None = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
+        schedule_id: _builtins.str | None = ...,
         webhook: _webhook_pb2.Webhook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_deadline", b"_deadline", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time", "failure", b"failure", "input", b"input", "not_before", b"not_before", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "run_id", b"run_id", "timeouts", b"timeouts", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_deadline", b"_deadline", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_schedule_id", b"_schedule_id", "_webhook", b"_webhook", "cancel_request_time", b"cancel_request_time", "create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time", "failure", b"failure", "input", b"input", "not_before", b"not_before", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "run_id", b"run_id", "schedule_id", b"schedule_id", "timeouts", b"timeouts", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_deadline", b"_deadline", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_webhook", b"_webhook", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "not_before", b"not_before", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "timeouts", b"timeouts", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time", "_deadline", b"_deadline", "_end_time", b"_end_time", "_not_before", b"_not_before", "_retry_of", b"_retry_of", "_run_id", b"_run_id", "_schedule_id", b"_schedule_id", "_webhook", b"_webhook", "agent_name", b"agent_name", "agent_revision", b"agent_revision", "attempt", b"attempt", "cancel_reason", b"cancel_reason", "cancel_request_time", b"cancel_request_time", "crash_count", b"crash_count", "create_time", b"create_time", "deadline", b"deadline", "end_time", b"end_time", "failure", b"failure", "input", b"input", "manifest_digest", b"manifest_digest", "metadata", b"metadata", "not_before", b"not_before", "open_ticket_ids", b"open_ticket_ids", "priority", b"priority", "queue", b"queue", "result", b"result", "retry_of", b"retry_of", "retry_policy", b"retry_policy", "revision", b"revision", "run_id", b"run_id", "schedule_id", b"schedule_id", "session_id", b"session_id", "state", b"state", "task_id", b"task_id", "timeouts", b"timeouts", "update_time", b"update_time", "webhook", b"webhook"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cancel_request_time: _TypeAlias = _typing.Literal["cancel_request_time"]  # noqa: Y015
     _WhichOneofArgType__cancel_request_time: _TypeAlias = _typing.Literal["_cancel_request_time", b"_cancel_request_time"]  # noqa: Y015
@@ -502,6 +506,8 @@ class Task(_message.Message):
     _WhichOneofArgType__retry_of: _TypeAlias = _typing.Literal["_retry_of", b"_retry_of"]  # noqa: Y015
     _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
+    _WhichOneofReturnType__schedule_id: _TypeAlias = _typing.Literal["schedule_id"]  # noqa: Y015
+    _WhichOneofArgType__schedule_id: _TypeAlias = _typing.Literal["_schedule_id", b"_schedule_id"]  # noqa: Y015
     _WhichOneofReturnType__webhook: _TypeAlias = _typing.Literal["webhook"]  # noqa: Y015
     _WhichOneofArgType__webhook: _TypeAlias = _typing.Literal["_webhook", b"_webhook"]  # noqa: Y015
     @_typing.overload
@@ -516,6 +522,8 @@ class Task(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retry_of) -> _WhichOneofReturnType__retry_of | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schedule_id) -> _WhichOneofReturnType__schedule_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__webhook) -> _WhichOneofReturnType__webhook | None: ...
 

@@ -258,6 +258,7 @@ class ListTasksRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     AGENT_NAME_FIELD_NUMBER: _builtins.int
+    SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most tasks in a page. 0: 50. At most 1000."""
     page_token: _builtins.str
@@ -266,6 +267,8 @@ class ListTasksRequest(_message.Message):
     """Only tasks of this session."""
     agent_name: _builtins.str
     """Only tasks of this agent."""
+    schedule_id: _builtins.str
+    """Only tasks that this schedule submitted."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskState.ValueType]:
         """Only tasks in one of these states. Empty: all."""
@@ -278,17 +281,22 @@ class ListTasksRequest(_message.Message):
         session_id: _builtins.str | None = ...,
         states: _abc.Iterable[_task_pb2.TaskState.ValueType] | None = ...,
         agent_name: _builtins.str | None = ...,
+        schedule_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_session_id", b"_session_id", "agent_name", b"agent_name", "session_id", b"session_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_schedule_id", b"_schedule_id", "_session_id", b"_session_id", "agent_name", b"agent_name", "schedule_id", b"schedule_id", "session_id", b"session_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_session_id", b"_session_id", "agent_name", b"agent_name", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_schedule_id", b"_schedule_id", "_session_id", b"_session_id", "agent_name", b"agent_name", "page_size", b"page_size", "page_token", b"page_token", "schedule_id", b"schedule_id", "session_id", b"session_id", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
     _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
+    _WhichOneofReturnType__schedule_id: _TypeAlias = _typing.Literal["schedule_id"]  # noqa: Y015
+    _WhichOneofArgType__schedule_id: _TypeAlias = _typing.Literal["_schedule_id", b"_schedule_id"]  # noqa: Y015
     _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
     _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_name) -> _WhichOneofReturnType__agent_name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schedule_id) -> _WhichOneofReturnType__schedule_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
 

@@ -5,8 +5,8 @@ from alembic import op
 
 from threadkeep_chassis.database import Key
 
-revision = "0013"
-down_revision = "0012"
+revision = "0020"
+down_revision = "0013"
 
 
 def upgrade() -> None:
