@@ -197,7 +197,7 @@ def copy(connection: Connection, change: CheckpointChange) -> None:
         rows = sa.select(*(replaced.get(name, table.c[name]) for name in names))
         rows = rows.where(table.c.thread_id == change.copied_from)
         if change.copied_upto is not None:
-            unknown = [table.c.commit_sequence.is_(None)]
+            unknown: list[sa.ColumnElement[bool]] = [table.c.commit_sequence.is_(None)]
             if table is not checkpoint_blobs:
                 unknown.append(table.c.checkpoint_id <= change.copied_below)
             rows = rows.where(sa.or_(table.c.commit_sequence <= change.copied_upto, sa.and_(*unknown)))
