@@ -6,7 +6,7 @@ from alembic import op
 from threadkeep_chassis.database import Key
 
 revision = "0020"
-down_revision = "0013"
+down_revision = "0014"
 
 
 def upgrade() -> None:
