@@ -19,7 +19,6 @@ from threadkeep_runtime.domain.checkpoints import (
     CheckpointOp,
     Head,
     Removal,
-    RollBack,
     StagedValue,
 )
 from threadkeep_runtime.domain.commands import Command
@@ -328,31 +327,10 @@ class CommitDraft:
         del self._open[ticket.ticket_id]
         return after
 
-    def save(
-        self,
-        ops: tuple[CheckpointOp, ...] = (),
-        *,
-        delete_all: bool = False,
-        removal: Removal | None = None,
-        copied_from: str | None = None,
-        copied_upto: int | None = None,
-        copied_below: str = "",
-        roll_back: RollBack | None = None,
-    ) -> None:
-        """Writes, deletes or copies checkpoints."""
-        self.checkpoints = CheckpointChange(
-            self.thread.thread_key,
-            self.thread.commit_sequence,
-            ops,
-            delete_all,
-            removal,
-            copied_from,
-            roll_back,
-            self.thread.scope_key,
-            self._now,
-            copied_upto,
-            copied_below,
-        )
+    def save(self, ops: tuple[CheckpointOp, ...] = (), **more: Any) -> None:
+        """Writes, deletes or copies checkpoints; `more` are fields of CheckpointChange."""
+        key, commit, scope_key = self.thread.thread_key, self.thread.commit_sequence, self.thread.scope_key
+        self.checkpoints = CheckpointChange(key, commit, ops, scope_key=scope_key, time=self._now, **more)
 
     def finish(self) -> Decision:
         """The Decision. The builder is used up."""
