@@ -40,7 +40,6 @@ from threadkeep_runtime.commands.schedules import Firing
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.replicas import join_replicas
-from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
 from threadkeep_runtime.loops.relay import Relay, RelayMetrics
@@ -190,7 +189,9 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
         commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
-        purger = Purger(database, pipeline, sweeper, settings.receipt_ttl_seconds)
+        purger = Purger(
+            database, pipeline, sweeper, settings.receipt_ttl_seconds, settings.outbox.delivered_ttl_seconds
+        )
         retention.purger = purger
         for servicer in (
             checkpoints, outbox, retention, runs, schedules, sessions, store, tasks, threads, tickets, worker,
@@ -223,8 +224,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             loops,
         )
         loops.add("outbox", relay.run)
-        delivered_ttl = timedelta(seconds=settings.outbox.delivered_ttl_seconds)
-        loops.every("outbox_purge", PURGE_SECONDS, lambda: purge_outbox(database, delivered_ttl))
+        loops.every("outbox_purge", PURGE_SECONDS, purger.purge_delivered)
         loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
         staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)
