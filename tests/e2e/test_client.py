@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.client_artifacts import use_artifacts
+from tests.support.client_projection import projection_calls
 from tests.support.messages import message
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
@@ -293,8 +294,7 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     assert len(await call("summaries.list_sessions", page_size=1)) == 2
     assert [one.task_id for one in await call("summaries.list_tasks", session_id=task.session_id)] == [task.task_id]
     assert [one.run_id for one in await call("summaries.list_runs", task_id=task.task_id)] == [task.run_id]
-    assert len(await call("projection_admin.get_status")) >= 1
-    assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2
+    await projection_calls(call, task)
     for service in ("runtime", "config", "artifacts", "projection"):
         assert service in (await call("info.get", service)).services
 

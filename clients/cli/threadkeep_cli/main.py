@@ -17,6 +17,7 @@ from threadkeep_cli.groups import (
     events,
     messages,
     outbox,
+    projection,
     retention,
     runs,
     schedules,
@@ -54,6 +55,7 @@ for _name, _group in (
     ("store", store),
     ("config", config),
     ("artifacts", artifacts),
+    ("projection", projection),
     ("retention", retention),
     ("worker", worker),
 ):

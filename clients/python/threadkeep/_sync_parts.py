@@ -356,6 +356,11 @@ class ProjectionAdmin(Part):
 
     get_status = _unary(projection.get_status)
     rebuild_session = _unary(projection.rebuild_session)
+    rebuild = _feed(projection.rebuild)
+    list_poison_events = _pages(projection.list_poison_events)
+    retry_poison_events = _unary(projection.retry_poison_events)
+    pause = _unary(projection.pause)
+    resume = _unary(projection.resume)
 
 
 class Info(Part):
