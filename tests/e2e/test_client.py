@@ -161,6 +161,11 @@ async def _sessions(call: Both, tmp_path: Path) -> None:
         await call("retention.set", expected_revision=0)
     assert await call("retention.get") == policy
     assert (await call("retention.purge")).events == 0
+    forked = (await call("sessions.fork", session_id, title="forked", commit_sequence=1)).session
+    assert (forked.forked_from_session_id, forked.forked_from_commit, forked.title) == (session_id, 1, "forked")
+    with pytest.raises(errors.CheckpointNotFound):
+        await call("sessions.fork", session_id, checkpoint_id="none")
+    await call("sessions.delete", forked.session_id)
     doomed = (await call("sessions.create", title="doomed")).session.session_id
     assert (await call("sessions.delete", doomed, expected_revision=1)).receipt.commit_sequence == 2
     with pytest.raises(errors.SessionNotFound):

@@ -43,6 +43,7 @@ class Sessions(Part):
     list = _pages(sessions.list)
     update = _unary(sessions.update)
     delete = _unary(sessions.delete)
+    fork = _unary(sessions.fork)
 
 
 class Tasks(Part):

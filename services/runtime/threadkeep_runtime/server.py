@@ -29,7 +29,7 @@ from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.loops import Loops
 from threadkeep_chassis.meta import load_token_secret
-from threadkeep_chassis.migrations import MigrationSet, prepare
+from threadkeep_chassis.migrations import MigrationSet, check_version, prepare
 from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.signals import signals_for
@@ -67,6 +67,7 @@ from threadkeep_runtime.service.ticket_service import TicketServicer
 from threadkeep_runtime.service.worker_service import WorkerServicer
 from threadkeep_runtime.settings import LIMITS, RuntimeSettings
 from threadkeep_runtime.store.events_read import log_head
+from threadkeep_runtime.store.incarnation import set_incarnation
 
 MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
@@ -76,6 +77,22 @@ _SERVICES = (
     "Checkpoint", "Event", "Outbox", "Retention", "Run", "Schedule", "Session", "Store", "Task", "Thread", "Ticket",
     "Worker",
 )  # fmt: skip
+
+
+async def renew_log(url: str) -> str:
+    """Gives the event log a new incarnation, after its database was restored to an earlier point; returns it (R14).
+
+    Every cursor that was given before is CURSOR_UNKNOWN then, and whoever follows begins anew. On PostgreSQL it may be
+    in use. Raises DataOwned, SchemaOutOfRange, Unavailable.
+    """
+    database = await Database.open(DatabaseUrl.parse(url), "runtime", purpose="threadkeep renew-log")
+    try:
+        await check_version(database, MIGRATIONS)
+        incarnation = new_id()
+        await database.retrying(lambda connection: connection.run(lambda sync: set_incarnation(sync, incarnation)))
+        return incarnation
+    finally:
+        await database.close()
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:

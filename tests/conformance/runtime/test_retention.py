@@ -153,6 +153,12 @@ async def test_a_view_of_what_was_purged_is_compacted_and_state_stays(suite: Sui
     assert (details.code, details.reason) == (grpc.StatusCode.OUT_OF_RANGE, "COMMIT_COMPACTED")
     oldest = int(details.metadata["oldest_commit"])
     await view(oldest)
+    fork = session_service_pb2.ForkSessionRequest(
+        request_id=fresh_id(), session_id=session.session_id, commit_sequence=2
+    )
+    assert (await refused(runtime.call("SessionService.ForkSession", fork))).reason == "COMMIT_COMPACTED"
+    fork.commit_sequence = oldest
+    await runtime.call("SessionService.ForkSession", fork)
     assert (await refused(view(oldest - 1))).reason == "COMMIT_COMPACTED"
 
 
