@@ -28,6 +28,11 @@ hypothesis_settings.load_profile("untimed")
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--pooler`: suites on PostgreSQL reach it through a PgBouncer in transaction mode (B43)."""
+    parser.addoption("--pooler", action="store_true", help="put PgBouncer in front of PostgreSQL")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Spreads tests over backends and topologies."""
     marker = metafunc.definition.get_closest_marker("suite")
@@ -42,9 +47,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def databases() -> Iterator[Databases]:
+def databases(pytestconfig: pytest.Config) -> Iterator[Databases]:
     """Makes databases of every backend; the PostgreSQL server starts when one of its own is asked for."""
-    made = Databases()
+    made = Databases(pooled=pytestconfig.getoption("--pooler"))
     yield made
     made.close()
 

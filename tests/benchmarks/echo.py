@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,11 +18,14 @@ async def _unary(request: bytes, context: Any) -> bytes:
 
 
 async def _stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
-    """`{"count": messages, "size": bytes}`: the same prebuilt message each time."""
+    """`{"count": messages, "size": bytes}`: the same prebuilt message each time; with "hold" it then stays open."""
     wanted = json.loads(request)
     message = bytes(wanted["size"])
     for _ in range(wanted["count"]):
         yield message
+    if wanted.get("hold"):
+        # An empty stream that stays open, until its caller goes.
+        await asyncio.get_running_loop().create_future()
 
 
 class EchoHandlers(grpc.GenericRpcHandler):

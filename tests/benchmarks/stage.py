@@ -68,6 +68,11 @@ class Stage:
         assert self._channel is not None
         return self._channel
 
+    async def empty_database(self) -> str:
+        """The address of another database on the same PostgreSQL, for a baseline of its own."""
+        assert self._databases is not None
+        return await self._databases.empty("postgres")
+
     async def database(self, schema: str) -> asyncpg.Connection:
         """A bare driver connection to a service's schema."""
         return await asyncpg.connect(self.url, server_settings={"search_path": schema})

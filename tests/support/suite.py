@@ -159,7 +159,9 @@ class Suite:
 
     def _build(self, service: str) -> Any:
         injected = {"clock": self.clock} if self.clock is not None and service == "runtime" else {}
-        return build_service(service, self.urls[service], self._settings.get(service, {}), **injected)
+        told = self._databases.service_settings(self.urls[service])
+        more = {**self._settings.get(service, {}), **told}
+        return build_service(service, more.pop("database_url"), more, **injected)
 
     async def _prepare_databases(self) -> None:
         if self.backend == "postgres":

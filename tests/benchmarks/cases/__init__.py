@@ -6,6 +6,8 @@ from tests.benchmarks.cases.artifacts import ArtifactDownload, ArtifactList, Art
 from tests.benchmarks.cases.commits import Commit64, CommitLatency, CommitLongThread
 from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
 from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
+from tests.benchmarks.cases.idle import EventsIdle
+from tests.benchmarks.cases.langgraph import GraphAsync1, GraphAsync16, GraphSync1, GraphSync16, ListLarge
 from tests.benchmarks.cases.work import AcquireDeep, SubmitToDone
 from tests.benchmarks.harness import Case
 
@@ -17,6 +19,12 @@ CASES: tuple[type[Case], ...] = (
     AcquireDeep,
     EventsCatchUp,
     EventsLive,
+    EventsIdle,
+    GraphSync16,
+    GraphSync1,
+    GraphAsync16,
+    GraphAsync1,
+    ListLarge,
     ConfigResolve,
     ConfigResolveMany,
     ArtifactUpload,

@@ -264,9 +264,33 @@ async def functions(make: Callable[[Any], Run]) -> Run:
     return run
 
 
+async def odd_names(make: Callable[[Any], Run]) -> Run:
+    """Backslashes, quotes and Unicode in names of channels, nodes and metadata come back as they went in."""
+    odd = ["back\\slash", "quo'te\"s", "ünï ℝ 🧵", "per%cent_under", "{brace} $1 ?"]
+    state: Any = TypedDict("Odd", dict.fromkeys(odd, Annotated[list[Any], operator.add]))  # type: ignore[operator]
+    builder = StateGraph(state)
+    for name in odd:
+        builder.add_node("node " + name, lambda _, name=name: {name: [interrupt(name)]})
+        builder.add_edge(START, "node " + name)
+    run = make(builder)
+    numbers = {"zero": -0.0, "large": 1e22, "back\\slash": "quo'te\"s ünï"}
+    config = {**run.config(), "metadata": numbers}
+    await run.invoke({odd[0]: [{odd[1]: odd[2]}]}, config)
+    asked = {one.value: one.id for one in (await run.state()).interrupts}
+    assert sorted(asked) == sorted(odd)
+    await run.invoke(Command(resume={asked[name]: name for name in odd[1:]}), config)
+    await run.state()
+    await run.invoke(Command(resume={asked[odd[0]]: odd}), config)
+    past = await run.history()
+    assert [str(one.metadata["zero"]) for one in past if one.metadata] == ["-0.0"] * len(past)
+    await run.tuples(filter={"back\\slash": "quo'te\"s ünï", "large": 1e22})
+    await run.tuples(filter={"quo'te\"s": 1})
+    return run
+
+
 SCENARIOS: list[Callable[[Callable[..., Run]], Awaitable[Run]]] = [
     history_and_forks, updates, subgraphs, parallel_questions, errors_and_retries, streams, commands_and_durability,
-    delta_channels, functions,
+    delta_channels, functions, odd_names,
 ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple, empty_checkpoint
 
 from tests.support.suite import Suite
 from threadkeep import AsyncClient, errors
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 def checkpoint(**values: Any) -> tuple[Checkpoint, dict[str, str]]:
     """A new checkpoint that holds these channels, and their versions."""
     made = empty_checkpoint()
-    versions = dict.fromkeys(values, "00000000000000000000000000000001.1")
+    versions = dict.fromkeys(values, made["id"])
     made["channel_values"], made["channel_versions"] = values, versions
     return made, versions
 
@@ -182,3 +182,45 @@ async def test_a_server_of_small_messages_is_asked_how_small(suite: Suite) -> No
         found = await saver.aget_tuple(CONFIG)
         assert found is not None
         assert found.checkpoint["channel_values"] == values
+
+
+@pytest.mark.case("B68")
+async def test_a_thread_of_twenty_megabytes_is_copied_pruned_cancelled_and_deleted(
+    saver: ThreadkeepSaver, client: AsyncClient
+) -> None:
+    from threadkeep.config.v1 import entity_pb2
+
+    config = CONFIG
+    for number in range(4):
+        made, versions = checkpoint(big=content(5 * MIB + number))
+        config = await saver.aput(config, made, {}, versions)
+    await client.config.put("idle", entity_pb2.Agent())
+    task = (await client.tasks.submit({}, agent_name="idle", session_id="large")).task
+    await client.tasks.cancel(task.task_id)
+    await saver.acopy_thread("large", "copied")
+    await saver.aprune(["copied"])
+    copied = [one async for one in saver.alist({"configurable": {"thread_id": "copied"}})]
+    assert [one.checkpoint["channel_values"]["big"] for one in copied] == [content(5 * MIB + 3)]
+    await saver.adelete_thread("large")
+    assert await saver.aget_tuple(CONFIG) is None
+
+
+@pytest.mark.case("B23")
+async def test_a_delta_history_reads_what_replies_left_out_of_its_channels_alone(saver: ThreadkeepSaver) -> None:
+    made, versions = checkpoint(log=[content(2 * MIB)], other=content(3 * MIB))
+    config = await saver.aput(CONFIG, made, {}, versions)
+    await saver.aput_writes(config, [("log", content(2 * MIB + 1)), ("other", content(2 * MIB + 2))], "task")
+    head = await saver.aput(config, checkpoint()[0], {}, {})
+    reads: list[Any] = []
+    read = saver._async.checkpoints.read_value
+
+    async def counted(*place: Any) -> bytes:
+        reads.append(place[-1].channel)
+        return await read(*place)
+
+    saver._async.checkpoints.read_value = counted  # type: ignore[method-assign]
+    found = await saver.aget_delta_channel_history(config=head, channels=["log"])
+    assert found == {"log": {"writes": [("task", "log", content(2 * MIB + 1))], "seed": [content(2 * MIB)]}}
+    assert reads == ["log", "log"]
+    walked = await BaseCheckpointSaver.aget_delta_channel_history(saver, config=head, channels=["log"])
+    assert found == walked

@@ -49,6 +49,8 @@ class FeedCursors:
 class Place:
     """Where a reader stands. It only moves forward."""
 
+    __slots__ = ("_codec", "_encode", "_incarnation", "_marks", "_subject", "is_anywhere", "numbers")
+
     def __init__(self, codec: CursorCodec, extent: Extent, incarnation: str, numbers: Sequence[int]) -> None:
         self._codec = codec
         self._incarnation = incarnation

@@ -146,7 +146,7 @@ def _thread_page(
     if after >= end:
         return None
     rows = events_read.read_thread(connection, extent, wanted, after, end, count)
-    return Page(rows, 0, rows[-1].sequence if len(rows) == count else end)
+    return Page(rows, 0, rows[-1].sequence if events_read.is_cut(rows, count) else end)
 
 
 def _wide_page(
@@ -157,5 +157,5 @@ def _wide_page(
         if after < end:
             upto = min(end, after + window)
             rows = events_read.read_partition(connection, partition, extent.scope_keys, wanted, after, upto, count)
-            return Page(rows, partition, rows[-1].position if len(rows) == count else upto)
+            return Page(rows, partition, rows[-1].position if events_read.is_cut(rows, count) else upto)
     return None

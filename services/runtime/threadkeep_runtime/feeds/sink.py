@@ -16,6 +16,17 @@ from threadkeep_runtime.store.events_read import EventRow
 class Sink:
     """The committed events that reached the tail since the reader was last at the log."""
 
+    __slots__ = (
+        "_bytes",
+        "_max_bytes",
+        "_max_events",
+        "_rows",
+        "_wake",
+        "_wants",
+        "overflowed",
+        "passed_sequence",
+    )
+
     def __init__(
         self, wake: Callable[[], None], wants: Callable[[EventRow], bool], max_events: int, max_bytes: int
     ) -> None:
@@ -23,7 +34,8 @@ class Sink:
         self._wants = wants
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._rows: deque[EventRow] = deque()
+        # An empty deque takes 760 bytes, and nearly all readers are idle.
+        self._rows: deque[EventRow] | None = None
         self._bytes = 0
         self.overflowed = False
         """True once events were let go; the reader must read the log again."""
@@ -31,7 +43,7 @@ class Sink:
         """Thread sequence of the last event that came by, wanted or not."""
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows or ())
 
     def offer(self, row: EventRow) -> None:
         """Takes an event if it is wanted. Never blocks."""
@@ -40,11 +52,13 @@ class Sink:
         self.passed_sequence = row.sequence
         if not self._wants(row):
             return
-        if len(self._rows) >= self._max_events or (self._rows and self._bytes + row.size > self._max_bytes):
+        if len(self) >= self._max_events or (self._rows and self._bytes + row.size > self._max_bytes):
             self.overflowed = True
-            self._rows.clear()
+            self._rows = None
             self._bytes = 0
         else:
+            if self._rows is None:
+                self._rows = deque()
             self._rows.append(row)
             self._bytes += row.size
         self._wake()
@@ -53,7 +67,7 @@ class Sink:
         """Collects again. Call it before the log is read, so that nothing falls in between."""
         self.overflowed = False
         self.passed_sequence = 0
-        self._rows.clear()
+        self._rows = None
         self._bytes = 0
 
     def take(self, max_events: int, max_bytes: int) -> list[EventRow]:
@@ -65,6 +79,8 @@ class Sink:
             size += row.size
             taken.append(row)
         self._bytes -= size
+        if not self._rows:
+            self._rows = None
         return taken
 
 
@@ -92,6 +108,8 @@ class Gap:
 class LiveQueue:
     """The live observations that wait for one reader, with gaps where it was too slow."""
 
+    __slots__ = ("_bytes", "_items", "_max_bytes", "_max_items", "_wake", "wants")
+
     def __init__(
         self, wake: Callable[[], None], wants: Callable[[str, str], bool], max_items: int, max_bytes: int
     ) -> None:
@@ -100,16 +118,18 @@ class LiveQueue:
         self.wants = wants
         self._max_items = max_items
         self._max_bytes = max_bytes
-        self._items: deque[Observation | Gap] = deque()
+        self._items: deque[Observation | Gap] | None = None
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._items or ())
 
     def offer(self, observation: Observation) -> bool:
         """Takes an observation, or counts it as dropped and returns False. Never blocks."""
-        full = len(self._items) >= self._max_items or self._bytes + observation.size > self._max_bytes
+        full = len(self) >= self._max_items or self._bytes + observation.size > self._max_bytes
         if not full or not self._items:
+            if self._items is None:
+                self._items = deque()
             self._items.append(observation)
             self._bytes += observation.size
             self._wake()
@@ -124,12 +144,15 @@ class LiveQueue:
             last.dropped_count += count
         else:
             # A gap costs next to nothing, so it may stand above the limit.
+            if self._items is None:
+                self._items = deque()
             self._items.append(Gap(count))
             self._wake()
 
     def take(self) -> Observation | Gap | None:
         """The next one, or None."""
         if not self._items:
+            self._items = None
             return None
         item = self._items.popleft()
         if isinstance(item, Observation):

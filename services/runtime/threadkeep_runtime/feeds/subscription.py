@@ -6,7 +6,6 @@ for its sink is sent back to the log.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from threadkeep_runtime.domain.feeds import GRANT, RUN, SESSION, SESSION_DELETED
 from threadkeep_runtime.feeds.cursors import Place
 from threadkeep_runtime.feeds.frames import BookmarkFrame, EventsFrame, Frame, GapFrame, Item, LiveFrame
 from threadkeep_runtime.feeds.sink import Gap, LiveQueue, Sink
+from threadkeep_runtime.feeds.waker import Waker
 from threadkeep_runtime.store.events_read import EventRow
 
 if TYPE_CHECKING:
@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 
 class Subscription:
     """A reader's way through the log. Iterate `frames()` once, and close it."""
+
+    # Nearly all subscriptions are idle, and there may be very many.
+    __slots__ = (
+        "_changed",
+        "_drain",
+        "_extent",
+        "_feeds",
+        "_is_over",
+        "_live",
+        "_settings",
+        "_shown",
+        "_shown_at",
+        "_sink",
+        "_wanted",
+        "place",
+    )
 
     def __init__(
         self, feeds: Feeds, extent: Extent, wanted: EventFilter, place: Place, *, include_live: bool, drain: Drain
@@ -36,7 +52,7 @@ class Subscription:
         self.place = place
         """How far the frames that were given reach."""
         self._drain = drain
-        self._changed = asyncio.Event()
+        self._changed = Waker()
         self._sink = Sink(self._changed.set, self._is_for_sink, settings.queue_events, settings.queue_bytes)
         self._live = (
             LiveQueue(self._changed.set, self._is_live_wanted, settings.live_queue_items, settings.live_queue_bytes)
@@ -159,12 +175,7 @@ class Subscription:
 
     async def _wait(self) -> None:
         """Returns at a change, or when a bookmark may be due."""
-        try:
-            async with asyncio.timeout(self._shown_at + self._settings.bookmark_seconds - self._feeds.now()):
-                await self._changed.wait()
-        except TimeoutError:
-            return
-        self._changed.clear()
+        await self._changed.wait(self._shown_at + self._settings.bookmark_seconds - self._feeds.now())
 
     def _check_drain(self) -> None:
         if self._drain.is_set:

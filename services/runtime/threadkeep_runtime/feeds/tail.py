@@ -92,6 +92,7 @@ class _Tail:
         self._partition = partition
         self._sinks: dict[tuple[str, str], dict[Sink, None]] = {}
         self.position = 0
+        self._is_behind = False
         self.ready = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -142,7 +143,8 @@ class _Tail:
 
     async def _hand_out(self) -> bool:
         """Reads on and routes. Returns True if there may be more at once."""
-        count = self._settings.tail_events
+        # Usually one or two events wait; what is far behind is read in large pieces of a bounded size.
+        count = self._settings.tail_events if self._is_behind else events_read.FEW
         async with self._database.read() as connection:
             rows = await connection.run(lambda c: events_read.read_tail(c, self._partition, self.position, count))
         for row in rows:
@@ -151,4 +153,5 @@ class _Tail:
                 for sink in self._sinks.get(route, ()):
                     sink.offer(row)
             self.position = row.position
-        return len(rows) == count
+        self._is_behind = events_read.is_cut(rows, count)
+        return self._is_behind

@@ -67,12 +67,40 @@ _THREAD_HEAD = sa.union_all(
 )
 _THREAD_FLOOR = sa.select(threads.c.event_floor).where(threads.c.thread_key == sa.bindparam("thread_key"))
 _OLDEST_OF_PARTITION = sa.select(sa.func.min(events.c.position)).where(events.c.partition == sa.bindparam("partition"))
-_TAIL = (
-    sa.select(*_COLUMNS)
-    .where(events.c.partition == sa.bindparam("partition"), events.c.position > sa.bindparam("after"))
-    .order_by(events.c.position)
-    .limit(sa.bindparam("count", type_=sa.Integer()))
-)
+READ_BYTES = 4 * 1024 * 1024
+"""A read ends with the event that brings its payloads to this size: large events cost no more than many small ones."""
+FEW = 8
+"""So many events are read without a look at their size."""
+
+
+def _bounded(
+    conditions: Sequence[sa.ColumnElement[bool]], place: sa.ColumnElement[int], count: int | sa.BindParameter[int]
+) -> sa.Select[Any]:
+    """Events in order, at most `count`, up to the one that makes READ_BYTES. The bound is found without payloads: the
+    database knows their lengths."""
+    length = sa.func.coalesce(sa.func.length(events.c.payload), 0)
+    some = (
+        sa.select(place.label("place"), length.label("size"))
+        .where(*conditions)
+        .order_by(place)
+        .limit(count)
+        .subquery("some")
+    )
+    running = sa.func.sum(some.c.size).over(order_by=some.c.place, rows=(None, 0))
+    summed = sa.select(some.c.place, (running - some.c.size).label("before")).subquery("summed")
+    last = sa.select(sa.func.max(summed.c.place)).where(summed.c.before < READ_BYTES).scalar_subquery()
+    return sa.select(*_COLUMNS).where(*conditions, place <= last).order_by(place).limit(count)
+
+
+def is_cut(rows: Sequence[EventRow], count: int) -> bool:
+    """True if there may be more behind these: the read ended for their number or their size."""
+    return len(rows) >= count or sum(len(row.payload or b"") for row in rows) >= READ_BYTES
+
+
+_tail_count: sa.BindParameter[int] = sa.bindparam("count", type_=sa.Integer())
+_BEHIND_IN_PARTITION = (events.c.partition == sa.bindparam("partition"), events.c.position > sa.bindparam("after"))
+_TAIL_FEW = sa.select(*_COLUMNS).where(*_BEHIND_IN_PARTITION).order_by(events.c.position).limit(_tail_count)
+_TAIL_MANY = _bounded(_BEHIND_IN_PARTITION, events.c.position, _tail_count)
 _SCOPES = sa.select(scopes.c.scope_key, scopes.c.scope).where(
     scopes.c.scope_key.in_(sa.bindparam("keys", expanding=True))
 )
@@ -114,20 +142,24 @@ def log_floor(connection: Connection, scope_keys: frozenset[str] | None) -> dict
 
 
 def read_tail(connection: Connection, partition: int, after: int, count: int) -> list[EventRow]:
-    """Everything of a partition after a position, in order, at most `count`."""
+    """Everything of a partition after a position, in order, at most `count`, and of a bounded size."""
     parameters = {"partition": partition, "after": after, "count": count}
-    return [EventRow(*row) for row in connection.execute(_TAIL, parameters)]
+    return [EventRow(*row) for row in connection.execute(_TAIL_FEW if count <= FEW else _TAIL_MANY, parameters)]
 
 
 def read_thread(
     connection: Connection, extent: ThreadExtent, wanted: EventFilter, after: int, upto: int, count: int
 ) -> list[EventRow]:
-    """Wanted events of an extent with `after` < sequence <= `upto`, in order, at most `count`.
+    """Wanted events of an extent with `after` < sequence <= `upto`, in order, at most `count`, and of a bounded size.
 
     An event that ends the feed is always among them, wanted or not: whoever reads asks `wanted.matches` before showing.
     """
     e = events.c
-    conditions = [e.thread_key == extent.thread_key, e.sequence > after, e.sequence <= upto]
+    conditions: list[sa.ColumnElement[bool]] = [
+        e.thread_key == extent.thread_key,
+        e.sequence > after,
+        e.sequence <= upto,
+    ]
     if extent.kind in (RUN, TASK):
         member = e.run_id if extent.kind == RUN else e.task_id
         conditions.append(sa.or_(member == extent.member_id, e.type == SESSION_DELETED))
@@ -135,7 +167,7 @@ def read_thread(
     if matching is not None:
         ending = sorted(extent.terminal_types)
         conditions.append(sa.or_(matching, e.type.in_(ending)) if ending else matching)
-    statement = sa.select(*_COLUMNS).where(*conditions).order_by(e.sequence).limit(count)
+    statement = _bounded(conditions, e.sequence, count)
     return [EventRow(*row) for row in connection.execute(statement)]
 
 
@@ -148,7 +180,7 @@ def read_partition(
     upto: int,
     count: int,
 ) -> list[EventRow]:
-    """Wanted events of these scopes with `after` < position <= `upto`, in order, at most `count`."""
+    """Wanted events of these scopes with `after` < position <= `upto`, in order, at most `count`, of a bounded size."""
     e = events.c
     conditions: list[Any] = [e.partition == partition, e.position > after, e.position <= upto]
     # A deleted session's events are gone for readers at once, all but the one that says so.
@@ -160,7 +192,7 @@ def read_partition(
     matching = _matching(wanted)
     if matching is not None:
         conditions.append(matching)
-    statement = sa.select(*_COLUMNS).where(*conditions).order_by(e.position).limit(count)
+    statement = _bounded(conditions, e.position, count)
     return [EventRow(*row) for row in connection.execute(statement)]
 
 
