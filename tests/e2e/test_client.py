@@ -200,8 +200,15 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     with pytest.raises(errors.StateKeyUndeclared):
         await call("threads.commit", unknown)
     awaiting.state.add(key="plan", set_json='{"step": 1}')
+    awaiting.audit.add(action="question.asked", target="plan")
     awaiting.messages.add(append=message("asking", "m-1", role=content_pb2.MESSAGE_ROLE_ASSISTANT))
-    (ticket_id,) = (await call("threads.commit", awaiting)).ticket_ids
+    asked = await call("threads.commit", awaiting)
+    (ticket_id,) = asked.ticket_ids
+    verified = await call("threads.verify", task.session_id, page_size=2)
+    assert [(one.first_commit, one.last_commit) for one in verified] == [(1, 2), (3, 3)]
+    assert verified[-1].digest == asked.receipt.digest
+    (record,) = await call("threads.list_audit", session_id=task.session_id, actions=["question.asked"])
+    assert (record.commit_sequence, record.target) == (3, "plan")
     (view,) = await call("threads.view", task.session_id)
     assert [one.ticket_id for one in view.tickets] == [ticket_id]
     assert [one.value_json for one in view.state] == ['{"step": 1}']

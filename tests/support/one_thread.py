@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.chain_law import check_chain
 from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.checkpoints import CheckpointIndex, CheckpointPut
@@ -217,6 +218,7 @@ class OneThread:
         else:
             assert (decision.first_event_sequence, decision.last_event_sequence) == (0, 0)
         self._check_finality(decision)
+        check_chain(decision, self.thread)
         self.thread = thread
         self.commits.append(decision)
         self.events.extend(decision.events)

@@ -159,6 +159,8 @@ class Threads(Part):
     commit = _unary(threads.commit)
     view = _pages(threads.view)
     list_commits = _pages(threads.list_commits)
+    verify = _pages(threads.verify)
+    list_audit = _pages(threads.list_audit)
     declare_state_keys = _unary(threads.declare_state_keys)
     list_state_keys = _pages(threads.list_state_keys)
 

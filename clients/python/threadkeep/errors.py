@@ -242,6 +242,17 @@ class PeerUnavailable(Unavailable):
     reason = "PEER_UNAVAILABLE"
 
 
+class AuditMismatch(DataLoss):
+    """What is stored of a thread is not what its chain of commits says."""
+
+    reason = "AUDIT_MISMATCH"
+
+    @property
+    def commit_sequence(self) -> int | None:
+        """The first commit that does not match."""
+        return self._number("commit_sequence")
+
+
 class ScopeRequired(Unauthenticated):
     """The call names no scope."""
 
@@ -289,6 +300,7 @@ __all__ = [
     "AgentUnresolved",
     "AlreadyExists",
     "ArtifactNotFound",
+    "AuditMismatch",
     "CheckpointDeleted",
     "CheckpointIdOrder",
     "CheckpointValueNotFound",

@@ -7,10 +7,12 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from tests.support.calls import error_details, refused
+from tests.support.calls import error_details, refused, refusing
+from tests.support.chains import commits, verified
 from tests.support.checkpoints import Saver, checkpoint_id, put, value, write, writes
 from tests.support.descriptors import fresh_id
 from tests.support.feeds import follow
+from tests.support.messages import append
 from tests.support.runtime import RUNNING, SUCCEEDED, Runtime, event
 from tests.support.suite import Suite
 from threadkeep.runtime.v1 import (
@@ -283,3 +285,23 @@ async def test_history_younger_than_receipts_stays(suite: Suite) -> None:
     assert not (await purge(runtime)).events
     details = await refused(keep(runtime, receipts_max_age=duration(60)))
     assert "policy.receipts_max_age" in details.violations
+
+
+@pytest.mark.rule("R17", "R12", "R19")
+async def test_the_chain_that_is_kept_starts_where_purged_commits_end(suite: Suite) -> None:
+    runtime = Runtime(suite)
+    name = (await runtime.create()).session_id
+    receipts = [(await runtime.commit(name, events=[event()], messages=append(f"m{n}"))).receipt for n in range(6)]
+    await keep(runtime, events=rule(4))
+    await purge(runtime)
+    (page,) = await verified(runtime, name)
+    listed = await commits(runtime, name)
+    oldest = listed[-1].commit_sequence
+    assert oldest > 1
+    assert (page.first_commit, page.last_commit, page.digest) == (oldest, 8, listed[0].digest)
+    assert listed[1].digest == receipts[-1].digest
+    with refusing(grpc.StatusCode.OUT_OF_RANGE, "COMMIT_COMPACTED") as error:
+        await runtime.view(name, oldest - 1)
+    assert error.metadata["oldest_commit"] == str(oldest)
+    (view,) = await runtime.view(name, oldest)
+    assert [one.message.message_id for one in view.messages] == [f"m{n}" for n in range(oldest - 1)]

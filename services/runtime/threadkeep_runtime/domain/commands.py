@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from threadkeep_runtime.domain import state
+from threadkeep_runtime.domain.audit import AuditDraft
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.outbox import OutboxDraft
@@ -238,6 +239,7 @@ class CommitThread(Command):
     ops: tuple[CheckpointOp, ...] = ()
     messages: tuple[Change, ...] = ()
     state: state.Commands = state.NO_COMMANDS
+    audit: tuple[AuditDraft, ...] = ()
     outbox: tuple[OutboxDraft, ...] = ()
     max_pending_deliveries: int = 10_000
     """How many messages may wait for one target."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from threadkeep_runtime.domain import transitions
+from threadkeep_runtime.domain.audit import AuditRecord
 from threadkeep_runtime.domain.checkpoints import (
     CheckpointChange,
     CheckpointIndex,
@@ -137,6 +138,9 @@ class Decision:
     """(digest, manifest) to keep."""
     messages: MessageChanges | None = None
     state_values: tuple[StateValue, ...] = ()
+    audit: tuple[AuditRecord, ...] = ()
+    parts: str = "[]"
+    """The commit's parts as the chain lists them (see `chain`)."""
     open_run: str = "{}"
     """The run that is open after the commit, as later views read it (see `snapshots`)."""
 
@@ -203,6 +207,7 @@ class CommitDraft:
         self.metadata_changed = False
         self.messages: MessageChanges | None = None
         self.state_values: tuple[StateValue, ...] = ()
+        self.audit: tuple[AuditRecord, ...] = ()
         self.deletes_thread = False
         self.purge: PurgePlan | None = None
 
@@ -383,6 +388,7 @@ class CommitDraft:
             manifest=self.manifest,
             messages=self.messages,
             state_values=self.state_values,
+            audit=self.audit,
             open_run=self._open_run(),
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from threadkeep_runtime.domain import commands
+from threadkeep_runtime.domain.chain import seal
 from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.deletion import delete_session
 from threadkeep_runtime.domain.purging import purge_thread
@@ -56,4 +57,4 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
 
 def decide(view: View, command: commands.Command, new_id: NewId) -> Decision:
     """What the command comes to on this view. `new_id` makes the ids of the server's own events, and of runs."""
-    return _DECIDERS[type(command)](view, command, new_id)
+    return seal(_DECIDERS[type(command)](view, command, new_id))

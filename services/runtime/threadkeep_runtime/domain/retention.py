@@ -76,3 +76,5 @@ class PurgePlan:
     """Terminal tasks; their runs and tickets go too."""
     run_ids: tuple[str, ...] = ()
     """The runs of these tasks."""
+    anchor: bytes | None = None
+    """The digest of the last commit that goes: the chain that is kept starts behind it (R17)."""

@@ -164,6 +164,13 @@ class Thread:
     message_count: int = 0
     message_changes: int = 0
     """Changes of the conversation since its live places were written down."""
+    digest: bytes | None = None
+    """Of the last commit that has one, which is `digest_sequence`."""
+    digest_sequence: int = 0
+    chain_start: int = 0
+    """The commit behind which the chain that is kept starts."""
+    chain_anchor: bytes | None = None
+    """The digest there. None: the thread's genesis."""
     revision: int = 1
     create_time: datetime
     update_time: datetime

@@ -216,6 +216,7 @@ class Receipts:
             last_event_sequence=decision.last_event_sequence,
             cursor=self._cursors.encode(positions, applied.incarnation, f"scope:{thread.scope_key[:24]}"),
             commit_time=decision.now,  # type: ignore[arg-type]
+            digest=thread.digest or b"",
         )
 
 

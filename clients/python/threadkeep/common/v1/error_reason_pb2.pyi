@@ -136,6 +136,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: where artifact content lies is out of reach, or full. Retry with the same request_id."""
     ERROR_REASON_CORRUPT_CONTENT: _ErrorReason.ValueType  # 120
     """DATA_LOSS: stored content does not have its digest."""
+    ERROR_REASON_AUDIT_MISMATCH: _ErrorReason.ValueType  # 121
+    """DATA_LOSS: what is stored of a thread is not what its chain of commits says; metadata names `commit_sequence`, `part_kind` and
+    `part_id`.
+    """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 130
     """UNAUTHENTICATED: no trusted identity."""
     ERROR_REASON_SCOPE_REQUIRED: _ErrorReason.ValueType  # 131
@@ -266,6 +270,10 @@ ERROR_REASON_CONTENT_STORE_UNAVAILABLE: ErrorReason.ValueType  # 115
 """UNAVAILABLE: where artifact content lies is out of reach, or full. Retry with the same request_id."""
 ERROR_REASON_CORRUPT_CONTENT: ErrorReason.ValueType  # 120
 """DATA_LOSS: stored content does not have its digest."""
+ERROR_REASON_AUDIT_MISMATCH: ErrorReason.ValueType  # 121
+"""DATA_LOSS: what is stored of a thread is not what its chain of commits says; metadata names `commit_sequence`, `part_kind` and
+`part_id`.
+"""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 130
 """UNAUTHENTICATED: no trusted identity."""
 ERROR_REASON_SCOPE_REQUIRED: ErrorReason.ValueType  # 131
