@@ -290,6 +290,7 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
 
 async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
     await shell.json("sessions", "create", "--id", "gone", "--artifacts", "keep")
+    assert (await shell.json("sessions", "fork", "gone", "--id", "kept"))["forked_from_session_id"] == "gone"
     assert (await shell.json("sessions", "delete", "gone", "--artifacts", "delete"))["commit_sequence"] == 2
     assert (await shell.fails("sessions", "get", "gone"))[0] == NOT_FOUND
     policy = await shell.json("retention", "set", "--tasks", "age=30d,keep=2", "--receipts", "7d")

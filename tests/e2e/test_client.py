@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.client_artifacts import use_artifacts
+from tests.support.client_projection import projection_calls
 from tests.support.messages import message
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
@@ -160,6 +161,11 @@ async def _sessions(call: Both, tmp_path: Path) -> None:
         await call("retention.set", expected_revision=0)
     assert await call("retention.get") == policy
     assert (await call("retention.purge")).events == 0
+    forked = (await call("sessions.fork", session_id, title="forked", commit_sequence=1)).session
+    assert (forked.forked_from_session_id, forked.forked_from_commit, forked.title) == (session_id, 1, "forked")
+    with pytest.raises(errors.CheckpointNotFound):
+        await call("sessions.fork", session_id, checkpoint_id="none")
+    await call("sessions.delete", forked.session_id)
     doomed = (await call("sessions.create", title="doomed")).session.session_id
     assert (await call("sessions.delete", doomed, expected_revision=1)).receipt.commit_sequence == 2
     with pytest.raises(errors.SessionNotFound):
@@ -288,8 +294,7 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     assert len(await call("summaries.list_sessions", page_size=1)) == 2
     assert [one.task_id for one in await call("summaries.list_tasks", session_id=task.session_id)] == [task.task_id]
     assert [one.run_id for one in await call("summaries.list_runs", task_id=task.task_id)] == [task.run_id]
-    assert len(await call("projection_admin.get_status")) >= 1
-    assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2
+    await projection_calls(call, task)
     for service in ("runtime", "config", "artifacts", "projection"):
         assert service in (await call("info.get", service)).services
 

@@ -43,6 +43,7 @@ class Sessions(Part):
     list = _pages(sessions.list)
     update = _unary(sessions.update)
     delete = _unary(sessions.delete)
+    fork = _unary(sessions.fork)
 
 
 class Tasks(Part):
@@ -327,6 +328,11 @@ class ProjectionAdmin(Part):
 
     get_status = _unary(projection.get_status)
     rebuild_session = _unary(projection.rebuild_session)
+    rebuild = _feed(projection.rebuild)
+    list_poison_events = _pages(projection.list_poison_events)
+    retry_poison_events = _unary(projection.retry_poison_events)
+    pause = _unary(projection.pause)
+    resume = _unary(projection.resume)
 
 
 class Info(Part):

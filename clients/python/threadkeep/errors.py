@@ -107,6 +107,12 @@ class CheckpointValueNotFound(NotFound):
     reason = "CHECKPOINT_VALUE_NOT_FOUND"
 
 
+class CheckpointNotFound(NotFound):
+    """No such checkpoint in the session."""
+
+    reason = "CHECKPOINT_NOT_FOUND"
+
+
 class MessageNotFound(NotFound):
     """No such message in the caller's scope."""
 
@@ -303,6 +309,7 @@ __all__ = [
     "AuditMismatch",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CheckpointNotFound",
     "CheckpointValueNotFound",
     "CommitCompacted",
     "CommitUnknown",

@@ -65,10 +65,11 @@ class Follower:
         while not self._loops.stopping.is_set():
             taken = await self._following.acquire(self.owner, self._ttl)
             if taken is None:
-                await self._loops.pause(self._ttl.total_seconds() / 3)
+                await self._stand_by()
                 continue
             lease, cursor = taken
             self._metrics.is_owner.set(1)
+            self._following.reach.begin(await self._following.reach_time())
             progress = _Progress(cursor)
             try:
                 await self._hold(lease, progress)
@@ -89,6 +90,12 @@ class Follower:
                 await self._give_up(lease)
             backoff = 0.05 if progress.has_moved else min(backoff * 2, _MAX_BACKOFF_SECONDS)
             await self._loops.pause(backoff)
+
+    async def _stand_by(self) -> None:
+        """Waits for the share: another replica has it, or it is paused."""
+        if (await self._following.shares())[0][0].owner:
+            self._following.reach.end()
+        await _first_of(self._following.wait_for_turn(self._ttl.total_seconds() / 3), self._loops.stopping.wait())
 
     async def _hold(self, lease: ShareLease, progress: _Progress) -> None:
         """Follows and renews the lease, until one of them fails or the loops stop."""
@@ -116,8 +123,10 @@ class Follower:
             feed = self._runtime.follow_log(progress.cursor)
             try:
                 async for frame in feed:
+                    self._following.reach.hear()
                     await frames.put(frame)
             finally:
+                self._following.reach.lose_feed()
                 await feed.aclose()  # type: ignore[attr-defined]
             await frames.put(None)
 
@@ -125,6 +134,8 @@ class Follower:
             async for batch in _batches(frames, self._batch_events):
                 cursor = await self._following.apply_frames(lease, progress.cursor, batch)
                 progress.move(cursor)
+                if frames.empty():
+                    self._following.reach.be_at_end()
 
         reading = asyncio.ensure_future(read())
         writing = asyncio.ensure_future(write())

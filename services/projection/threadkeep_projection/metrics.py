@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
@@ -11,7 +13,8 @@ class ProjectionMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.lag = Gauge(
             "threadkeep_projection_lag_seconds",
-            "Time from the last applied event's commit to its application; 0 when the log was seen to its end",
+            "How long ago what is applied was all there was, by share, at the replica that follows or last did",
+            ["share"],
             registry=registry,
         )
         self.events = Counter(
@@ -38,8 +41,11 @@ class ProjectionMetrics:
             ["reason"],
             registry=registry,
         )
+        self.poison = Counter(
+            "threadkeep_projection_poison_events", "Events that the follower had to set aside", registry=registry
+        )
         self.rebuilds = Counter(
-            "threadkeep_projection_rebuilds", "Rebuilds, of one session or of all", ["extent"], registry=registry
+            "threadkeep_projection_rebuilds", "Rebuilds, of one session, a scope or all", ["extent"], registry=registry
         )
         self.freshness = Histogram(
             "threadkeep_projection_freshness_wait_seconds",
@@ -47,3 +53,12 @@ class ProjectionMetrics:
             registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
         )
+
+    def note_poison(self, count: int) -> None:
+        """Counts events that were set aside."""
+        if count:
+            self.poison.inc(count)
+
+    def show_lag(self, seconds: Callable[[], float], share: int = 0) -> None:
+        """The lag of a share is asked for whenever it is read: it grows while nothing happens."""
+        self.lag.labels(str(share)).set_function(seconds)

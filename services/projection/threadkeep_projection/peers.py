@@ -151,6 +151,23 @@ class Runtime:
                 return
             request.page_token = response.next_page_token
 
+    async def log_sessions(self, caller: Caller) -> AsyncIterator[list[tuple[Scope | None, str]]]:
+        """The sessions that the log names, from its start to its end, page by page, each at least once.
+
+        With its scope where the caller reads over a grant, else None.
+        """
+        request = event_service_pb2.ListEventsRequest(page_size=1000)
+        while True:
+            response = await self._unary(self._events().ListEvents, request, caller.metadata)
+            named = {
+                (Scope(dict(event.scope.values)) if event.HasField("scope") else None, event.session_id): None
+                for event in response.events
+            }
+            yield list(named)
+            if not response.next_page_token:
+                return
+            request.page_token = response.next_page_token
+
     async def check_cursor(self, caller: Caller, cursor: bytes, session_id: str | None) -> None:
         """Asks whether the runtime gave this cursor. Raises what ListEvents says of it (CURSOR_INVALID, ...)."""
         request = event_service_pb2.ListEventsRequest(after=cursor, page_size=1)

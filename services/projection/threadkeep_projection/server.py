@@ -129,6 +129,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         loops.add("projection follower", follow)
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("projection receipts", 600, lambda: purge_receipts(database, older_than=receipt_ttl))
+        loops.every("projection rebuild marks", 600, lambda: rebuilding.forget_old(receipt_ttl))
         await loops.start()
 
     async def stop() -> None:

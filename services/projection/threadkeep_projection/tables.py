@@ -48,6 +48,27 @@ shares = sa.Table(
     # Grows with every lease of the share.
     sa.Column("epoch", sa.BigInteger, nullable=False),
     sa.Column("lease_expire_time", UtcTimestamp()),
+    # Nothing moves while this is true and the time, if there is one, has not come.
+    sa.Column("is_paused", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("pause_expire_time", UtcTimestamp()),
+    # Everything that was committed before is in, as far as the follower knows.
+    sa.Column("reach_time", UtcTimestamp()),
+)
+
+# What a rebuild of a scope or of all has done, and what it found at its start: a request that is sent again after a
+# break goes on. Rows go with the rebuild's end, or with its receipt's time.
+rebuild_marks = sa.Table(
+    "rebuild_marks",
+    metadata,
+    # A digest of the request's receipt key and request_id.
+    sa.Column("rebuild", Key(), primary_key=True),
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    # False: its rows were there when the rebuild began, and the log has not named it yet.
+    sa.Column("is_done", sa.Boolean, nullable=False),
+    sa.Column("event_count", sa.BigInteger, nullable=False),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+    sa.Index(None, "create_time"),
 )
 
 sessions = sa.Table(
@@ -182,5 +203,18 @@ inputs = sa.Table(
     sa.Column("content", JsonText(), nullable=False),
     sa.Column("task_id", Key()),
     sa.Column("run_id", Key()),
+    sa.Column("create_time", UtcTimestamp(), nullable=False),
+)
+
+# Events that could not be projected: the rows are as if they had not been.
+poison_events = sa.Table(
+    "poison_events",
+    metadata,
+    sa.Column("scope_key", Key(), primary_key=True),
+    sa.Column("session_id", Key(), primary_key=True),
+    sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("type", Key(), nullable=False),
+    # What kind of fault it was; nothing of the payload.
+    sa.Column("reason", sa.Text, nullable=False),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
 )

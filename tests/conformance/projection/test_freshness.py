@@ -113,6 +113,6 @@ async def test_status_and_metrics_say_how_far_the_follower_is(talk: Talk, shared
     assert share.HasField("apply_time")
     registry = shared_suite.hosts["projection"].registry
     await eventually(lambda: (registry.get_sample_value("threadkeep_projection_events_total") or 0) > 0)
-    assert registry.get_sample_value("threadkeep_projection_lag_seconds") is not None
+    assert registry.get_sample_value("threadkeep_projection_lag_seconds", {"share": "0"}) is not None
     assert registry.get_sample_value("threadkeep_projection_share_owned") == 1
     assert registry.get_sample_value("threadkeep_projection_checkpoints_total", {"outcome": "decoded"}) > 0

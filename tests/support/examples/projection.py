@@ -27,6 +27,36 @@ async def rebuild_session(world: World) -> admin_service_pb2.RebuildSessionReque
     return admin_service_pb2.RebuildSessionRequest(request_id=fresh_id(), session_id=made.task.session_id)
 
 
+@register("ProjectionAdminService.Rebuild")
+async def rebuild(world: World) -> admin_service_pb2.RebuildRequest:
+    made = await world.submit()
+    seen = message_service_pb2.ListMessagesRequest(session_id=made.task.session_id, freshness=fresh(made.receipt))
+    await world.call("MessageService.ListMessages", seen)
+    return admin_service_pb2.RebuildRequest(request_id=fresh_id())
+
+
+@register("ProjectionAdminService.ListPoisonEvents", "session_id")
+async def list_poison_events(world: World) -> admin_service_pb2.ListPoisonEventsRequest:
+    return admin_service_pb2.ListPoisonEventsRequest(session_id=(await world.session()).session.session_id)
+
+
+@register("ProjectionAdminService.RetryPoisonEvents", "session_id")
+async def retry_poison_events(world: World) -> admin_service_pb2.RetryPoisonEventsRequest:
+    session_id = (await world.session()).session.session_id
+    return admin_service_pb2.RetryPoisonEventsRequest(request_id=fresh_id(), session_id=session_id)
+
+
+@register("ProjectionAdminService.Pause", is_operators=True)
+async def pause(world: World) -> admin_service_pb2.PauseRequest:
+    # So short that others who use the projection don't notice.
+    return admin_service_pb2.PauseRequest(request_id=fresh_id(), duration=Duration(nanos=1000))
+
+
+@register("ProjectionAdminService.Resume", is_operators=True)
+async def resume(world: World) -> admin_service_pb2.ResumeRequest:
+    return admin_service_pb2.ResumeRequest(request_id=fresh_id())
+
+
 @register("MessageService.ListMessages", "session_id")
 async def list_messages(world: World) -> message_service_pb2.ListMessagesRequest:
     made = await world.submit()

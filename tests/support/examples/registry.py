@@ -24,6 +24,8 @@ class Example:
     """Paths of the fields that name records which must exist (or, in lists, by which rows are chosen)."""
     frames: int
     """How many frames of an endless answer are worth reading."""
+    is_operators: bool = False
+    """True if the call needs the grant over all scopes."""
 
     async def make(self, world: World) -> Frames:
         """The request's frames (one, unless the client streams), after making in `world` what they need."""
@@ -39,12 +41,12 @@ class Example:
 _examples: dict[str, Example] = {}
 
 
-def register(name: str, *refers: str, frames: int = 0) -> Callable[[M], M]:
+def register(name: str, *refers: str, frames: int = 0, is_operators: bool = False) -> Callable[[M], M]:
     """Registers the decorated maker as the example of RPC `name`."""
 
     def decorate(maker: M) -> M:
         assert name not in _examples, f"{name} has two examples"
-        _examples[name] = Example(rpc(name), maker, refers, frames)
+        _examples[name] = Example(rpc(name), maker, refers, frames, is_operators)
         return maker
 
     return decorate

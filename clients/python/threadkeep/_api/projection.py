@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from threadkeep._api.values import given, to_duration, to_timestamp
-from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
+from threadkeep._rpc.method import Call, Feed, PagedCall, method, new_request_id, whole
 from threadkeep.projection.v1 import (
     admin_service_pb2,
     message_pb2,
@@ -31,7 +31,12 @@ _SUMMARY = {
     for kind in ("Session", "Task", "Run")
 }
 _STATUS = method(admin_service_pb2, "ProjectionAdminService", "GetStatus")
-_REBUILD = method(admin_service_pb2, "ProjectionAdminService", "RebuildSession")
+_REBUILD_SESSION = method(admin_service_pb2, "ProjectionAdminService", "RebuildSession")
+_REBUILD = method(admin_service_pb2, "ProjectionAdminService", "Rebuild")
+_POISON = method(admin_service_pb2, "ProjectionAdminService", "ListPoisonEvents")
+_RETRY_POISON = method(admin_service_pb2, "ProjectionAdminService", "RetryPoisonEvents")
+_PAUSE = method(admin_service_pb2, "ProjectionAdminService", "Pause")
+_RESUME = method(admin_service_pb2, "ProjectionAdminService", "Resume")
 
 DEFAULT_FRESHNESS_WAIT = 5.0
 
@@ -182,4 +187,51 @@ def rebuild_session(
 ) -> Call[admin_service_pb2.RebuildSessionResponse]:
     """Builds one session's projection anew from the runtime. Raises SessionNotFound."""
     request = admin_service_pb2.RebuildSessionRequest(request_id=request_id or new_request_id(), session_id=session_id)
-    return Call(_REBUILD, request, whole)
+    return Call(_REBUILD_SESSION, request, whole)
+
+
+def rebuild(
+    *, everything: bool = False, request_id: str | None = None
+) -> Feed[admin_service_pb2.RebuildResponse, bool]:
+    """Builds the scope's projection anew, or with `everything` all scopes' (needs `grant="all"`), while reads go on.
+
+    Gives how far it is; in the last item `is_done` is true. After a broken connection it goes on where it stopped.
+    Raises ScopeForbidden.
+    """
+    request = admin_service_pb2.RebuildRequest(request_id=request_id or new_request_id(), everything=everything)
+    # The same request goes on by itself: there is no position to send.
+    return Feed(
+        Call(_REBUILD, request, whole), lambda one: [(one, True)], lambda request, position: None, lambda _: None
+    )
+
+
+def pause(duration: float | None = None, *, request_id: str | None = None) -> Call[admin_service_pb2.PauseResponse]:
+    """Stops the follower until `resume`, or for so many seconds; needs `grant="all"`. Raises ScopeForbidden."""
+    request = admin_service_pb2.PauseRequest(
+        request_id=request_id or new_request_id(), **given(duration=None if duration is None else to_duration(duration))
+    )
+    return Call(_PAUSE, request, whole)
+
+
+def resume(*, request_id: str | None = None) -> Call[bool]:
+    """Lets the follower go on; true if it was paused. Needs `grant="all"`. Raises ScopeForbidden."""
+    request = admin_service_pb2.ResumeRequest(request_id=request_id or new_request_id())
+    return Call(_RESUME, request, lambda response: response.was_paused)
+
+
+def list_poison_events(
+    *, session_id: str | None = None, page_size: int = 0
+) -> PagedCall[admin_service_pb2.PoisonEvent]:
+    """Events of the scope that could not be projected, by session and sequence."""
+    request = admin_service_pb2.ListPoisonEventsRequest(page_size=page_size, **given(session_id=session_id))
+    return PagedCall(Call(_POISON, request, whole), lambda page: page.events)
+
+
+def retry_poison_events(
+    session_id: str | None = None, *, request_id: str | None = None
+) -> Call[admin_service_pb2.RetryPoisonEventsResponse]:
+    """Builds the sessions of poison events anew: one, or up to 100 of the scope."""
+    request = admin_service_pb2.RetryPoisonEventsRequest(
+        request_id=request_id or new_request_id(), **given(session_id=session_id)
+    )
+    return Call(_RETRY_POISON, request, whole)

@@ -9,8 +9,9 @@ import structlog
 
 from threadkeep_chassis.errors import DeadlineExceeded, ThreadkeepError, Unavailable
 from threadkeep_chassis.logs import fault_facts
-from threadkeep_projection.domain.projector import Draft, apply, wanted_checkpoint
-from threadkeep_projection.domain.values import Channel
+from threadkeep_projection.domain.batches import apply_all
+from threadkeep_projection.domain.projector import Draft, wanted_checkpoint
+from threadkeep_projection.domain.values import Channel, Event
 from threadkeep_projection.messages import Undecodable, decode_messages
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, Runtime
@@ -19,6 +20,9 @@ _log = structlog.get_logger("threadkeep.projection")
 
 _DECODE_ASIDE_BYTES = 256 * 1024
 """Larger values are decoded in a thread, so that they don't hold up the loop."""
+
+_PAGE_BYTES = 4 * 1024 * 1024
+"""Stored bytes of the channels that are held at once while a session is built, or so."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +74,27 @@ class Channels:
         self._metrics.checkpoints.labels("absent" if channel is None else "decoded").inc()
         return Fetched(channel, len(value[1]))
 
-    async def catch_up(self, caller: Caller, draft: Draft) -> int:
-        """Applies the events that the draft has not; returns how many. Raises SESSION_NOT_FOUND, Unavailable."""
+    async def catch_up(self, caller: Caller, draft: Draft) -> tuple[Draft, int]:
+        """The draft with the events applied that it had not, and how many these are.
+
+        Raises SESSION_NOT_FOUND, Unavailable.
+        """
         count = 0
         after = draft.session.event_sequence if draft.session is not None else 0
         async for events in self._runtime.session_events(caller, draft.session_id, after):
+            pairs: list[tuple[Event, Channel | None]] = []
+            size = 0
             for event in events:
                 wanted = wanted_checkpoint(event)
-                channel = None
-                if wanted is not None:
-                    channel = (await self.fetch(caller, draft.session_id, wanted)).channel
-                count += apply(draft, event, channel)
-        return count
+                fetched = NOTHING if wanted is None else await self.fetch(caller, draft.session_id, wanted)
+                pairs.append((event, fetched.channel))
+                size += fetched.size
+                if size >= _PAGE_BYTES:
+                    draft, more = apply_all(draft, pairs)
+                    count, pairs, size = count + more, [], 0
+            draft, more = apply_all(draft, pairs)
+            count += more
+        return draft, count
 
     def _mark(self, caller: Caller, why: str, error: Exception) -> None:
         self._metrics.checkpoints.labels("undecodable").inc()

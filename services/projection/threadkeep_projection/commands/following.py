@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TypeVar
 
-from threadkeep_chassis.database import Connection, Database
-from threadkeep_chassis.errors import ThreadkeepError
+import structlog
+from google.protobuf.message import Message
+
+from threadkeep_chassis.database import Connection, Database, is_data_error
+from threadkeep_chassis.errors import ScopeForbidden, ThreadkeepError
+from threadkeep_chassis.receipts import idempotent
+from threadkeep_chassis.scope import Call
 from threadkeep_chassis.signals import Signals
 from threadkeep_projection.commands.channels import NOTHING, Channels, Fetched
-from threadkeep_projection.domain.projector import PURGES, Draft, apply, wanted_checkpoint
-from threadkeep_projection.domain.values import Channel, Event
+from threadkeep_projection.domain.batches import apply_all
+from threadkeep_projection.domain.projector import PURGES, Draft, wanted_checkpoint
+from threadkeep_projection.domain.values import Channel, Event, Poison
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, FedEvent, LogFrame
+from threadkeep_projection.reach import Reach
+from threadkeep_projection.store.poison import count_poison
 from threadkeep_projection.store.shares import (
     Share,
     ShareLease,
@@ -22,14 +30,22 @@ from threadkeep_projection.store.shares import (
     advance_share,
     ensure_share,
     list_shares,
+    pause_shares,
     release_share,
     renew_share,
+    resume_shares,
 )
 from threadkeep_projection.store.threads import Loaded, ThreadKey, drop_session, load_threads, write_threads
+
+_log = structlog.get_logger("threadkeep.projection")
 
 ADVANCED = "projection"
 """The signal that the share's cursor moved."""
 
+RESUMED = "projection.resumed"
+"""The signal that a pause is over."""
+
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 _BATCH_BYTES = 32 * 1024 * 1024
 """Stored bytes of the channels that one transaction applies at most, or so."""
@@ -38,7 +54,13 @@ Batch = list[tuple[FedEvent, Channel | None]]
 
 
 class ShareLost(Exception):
-    """Another replica follows now, or the projection was reset. Nothing was written."""
+    """Another replica follows now, or the projection was reset or paused. Nothing was written."""
+
+
+def check_operator(call: Call) -> None:
+    """Raises ScopeForbidden unless the call has the grant over all scopes."""
+    if call.named_grant is None or not call.named_grant.all:
+        raise ScopeForbidden("This needs the grant over all scopes.")
 
 
 class Following:
@@ -49,17 +71,56 @@ class Following:
         self._signals = signals
         self._channels = channels
         self._metrics = metrics
+        self.reach = Reach(database.clock)
+        metrics.show_lag(self.reach.lag_seconds)
 
-    async def shares(self) -> list[Share]:
-        """The shares as they stand; one whose lease has run out has no owner."""
+    async def shares(self) -> tuple[list[Share], datetime]:
+        """The shares as they stand (one whose lease has run out has no owner), and the time."""
         async with self._database.read() as connection:
             now = await connection.now()
-            return [
-                share
-                if share.lease_expire_time is not None and share.lease_expire_time > now
-                else replace(share, owner="")
-                for share in await list_shares(connection)
-            ]
+            return [share.at(now) for share in await list_shares(connection)], now
+
+    async def poison_count(self) -> int:
+        """How many events could not be projected."""
+        async with self._database.read() as connection:
+            return await count_poison(connection)
+
+    async def pause(
+        self,
+        call: Call,
+        request: Message,
+        duration: timedelta | None,
+        response_type: type[ResponseT],
+        answer: Callable[[datetime | None], ResponseT],
+    ) -> ResponseT:
+        """Stops every replica's follower, for a time or until `resume`. Raises ScopeForbidden."""
+        check_operator(call)
+
+        async def work(connection: Connection) -> ResponseT:
+            return answer(await pause_shares(connection, duration))
+
+        return await idempotent(self._database, call, request, response_type, work)
+
+    async def resume(
+        self, call: Call, request: Message, response_type: type[ResponseT], answer: Callable[[bool], ResponseT]
+    ) -> ResponseT:
+        """Lets the follower go on; `answer` learns whether it was paused. Raises ScopeForbidden."""
+        check_operator(call)
+
+        async def work(connection: Connection) -> ResponseT:
+            connection.after_commit(lambda: self._signals.notify(RESUMED))
+            return answer(await resume_shares(connection))
+
+        return await idempotent(self._database, call, request, response_type, work)
+
+    async def wait_for_turn(self, seconds: float) -> None:
+        """Returns when a pause is over, or after so long."""
+        async with self._signals.subscribe(RESUMED) as resumed:
+            await resumed.wait(seconds)
+
+    async def reach_time(self) -> datetime | None:
+        """How far the share was known to be, when it was last written."""
+        return (await self.shares())[0][0].reach_time
 
     async def prepare(self) -> None:
         """Makes the share's row, once."""
@@ -71,7 +132,8 @@ class Following:
 
     async def renew(self, lease: ShareLease) -> None:
         """Prolongs the lease. Raises ShareLost."""
-        if not await self._database.retrying(lambda connection: renew_share(connection, lease)):
+        reached = self.reach.now()
+        if not await self._database.retrying(lambda connection: renew_share(connection, lease, reached)):
             raise ShareLost()
 
     async def release(self, lease: ShareLease) -> None:
@@ -105,26 +167,62 @@ class Following:
             if is_last:
                 return cursor
 
-    async def _commit(self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, batch: Batch) -> None:
+    async def _commit(
+        self,
+        lease: ShareLease,
+        from_cursor: bytes,
+        to_cursor: bytes,
+        batch: Batch,
+        known: Mapping[int, str] | None = None,
+    ) -> None:
+        """Applies a batch. What can't be projected is set aside, with the reason; the rest goes on.
+
+        `known`: sequences of events of the batch, of one thread, that the database refused.
+        """
         threads: dict[ThreadKey, list[tuple[Event, Channel | None]]] = {}
         for fed, channel in batch:
             threads.setdefault((fed.scope.key, fed.session_id), []).append((fed.event, channel))
+        reached = batch[-1][0].event.time if batch else self._database.clock.now()
 
-        async def work(connection: Connection) -> None:
-            if not await advance_share(connection, lease, from_cursor, to_cursor, len(batch)):
+        async def work(connection: Connection) -> list[Poison]:
+            if not await advance_share(connection, lease, from_cursor, to_cursor, len(batch), reached):
                 raise ShareLost()
+            poison: list[Poison] = []
             if threads:
                 loaded = await load_threads(
                     connection, {key: [event for event, _ in pairs] for key, pairs in threads.items()}
                 )
                 for key, pairs in threads.items():
-                    for event, channel in pairs:
-                        apply(loaded.drafts[key], event, channel)
+                    loaded.drafts[key], _ = apply_all(loaded.drafts[key], pairs, known)
+                    poison += loaded.drafts[key].poison.values()
                 await write_threads(connection, loaded)
             connection.after_commit(lambda: self._signals.notify(ADVANCED))
+            return poison
 
-        await self._database.retrying(work)
-        self._measure([fed for fed, _ in batch])
+        try:
+            poison = await self._database.retrying(work)
+        except Exception as error:
+            if known is not None or not batch or not is_data_error(error):
+                raise
+            await self._commit_each(lease, from_cursor, to_cursor, batch, error)
+            return
+        self._metrics.note_poison(len(poison))
+        for one in poison:
+            _log.error("event set aside", type=one.type, why=one.reason)
+        self._note(len(batch), reached)
+
+    async def _commit_each(
+        self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, batch: Batch, error: Exception
+    ) -> None:
+        """Commits event by event what the database refused together; the one at fault is set aside."""
+        if len(batch) == 1:
+            known = {batch[0][0].event.sequence: type(error).__name__}
+            await self._commit(lease, from_cursor, to_cursor, batch, known)
+            return
+        for index, one in enumerate(batch):
+            upto = to_cursor if index == len(batch) - 1 else one[0].cursor
+            await self._commit(lease, from_cursor, upto, [one])
+            from_cursor = upto
 
     async def _begin_anew(self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, fed: FedEvent) -> None:
         """Builds the session anew from what the runtime has left of it; what the log still brings is in there then.
@@ -133,7 +231,7 @@ class Following:
         """
         draft = Draft(fed.session_id)
         try:
-            await self._channels.catch_up(Caller.operator(fed.scope), draft)
+            draft, _ = await self._channels.catch_up(Caller.operator(fed.scope), draft)
         except ThreadkeepError as error:
             if error.reason != "SESSION_NOT_FOUND":
                 raise
@@ -141,7 +239,7 @@ class Following:
         key = (fed.scope.key, fed.session_id)
 
         async def work(connection: Connection) -> None:
-            if not await advance_share(connection, lease, from_cursor, to_cursor, 1):
+            if not await advance_share(connection, lease, from_cursor, to_cursor, 1, fed.event.time):
                 raise ShareLost()
             await drop_session(connection, key)
             if draft.session is not None:
@@ -150,7 +248,13 @@ class Following:
 
         await self._database.retrying(work)
         self._metrics.rebuilds.labels("purged").inc()
-        self._measure([fed])
+        self._note(1, fed.event.time)
+
+    def _note(self, count: int, reached: datetime) -> None:
+        self.reach.move(reached)
+        if count:
+            self._metrics.events.inc(count)
+            self._metrics.batches.observe(count)
 
     async def _next_batch(self, events: Sequence[FedEvent], start: int) -> Batch:
         """The events from `start` on with the channels that they brought, until these take too much memory.
@@ -180,15 +284,6 @@ class Following:
         if checkpoint_id is None:
             return NOTHING
         return await self._channels.fetch(Caller.operator(fed.scope), fed.session_id, checkpoint_id)
-
-    def _measure(self, events: Sequence[FedEvent]) -> None:
-        if not events:
-            self._metrics.lag.set(0)
-            return
-        self._metrics.events.inc(len(events))
-        self._metrics.batches.observe(len(events))
-        behind = (self._database.clock.now() - events[-1].event.time).total_seconds()
-        self._metrics.lag.set(max(0.0, behind))
 
 
 async def _all(work):  # type: ignore[no-untyped-def]

@@ -7,8 +7,8 @@ from typing import Any
 
 from threadkeep_chassis.database import Database
 from threadkeep_projection.domain.errors import MessageNotFound, RunNotFound, SessionNotFound, TaskNotFound
-from threadkeep_projection.domain.values import Message
-from threadkeep_projection.store import reads
+from threadkeep_projection.domain.values import Message, Poison
+from threadkeep_projection.store import poison, reads
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
 
 
@@ -92,3 +92,10 @@ class Reading:
             return await reads.list_messages(
                 connection, scope_key, session_id, after=place, newest_first=newest_first, limit=limit
             )
+
+    async def poison(
+        self, scope_key: str, session_id: str | None, after: Sequence[Any] | None, limit: int
+    ) -> list[tuple[str, Poison]]:
+        """A page of events that could not be projected, with their sessions; `after` is (session_id, sequence)."""
+        async with self._database.read() as connection:
+            return await poison.list_poison(connection, scope_key, session_id, after, limit)

@@ -24,6 +24,7 @@ from threadkeep_projection.domain.values import (
     Introduction,
     Message,
     Part,
+    Poison,
     Run,
     Session,
     Task,
@@ -54,6 +55,10 @@ TERMINAL_TASK_TYPES = frozenset(
 )
 
 
+class Unprojectable(ValueError):
+    """An event that no row can stand for. Its text says why, without anything of the payload."""
+
+
 @dataclass
 class Draft:
     """A thread's rows, as loaded and as they become. `messages` and `inputs` are only loaded when `needs_*` says so."""
@@ -70,6 +75,8 @@ class Draft:
     """What the applied events add to the stored usage, which can be negative."""
     forgets_messages: bool = False
     """True once every stored message was given up; those in `messages` are then all there are."""
+    poison: dict[int, Poison] = field(default_factory=dict)
+    """Applied events that could not be projected, by sequence."""
     is_deleted: bool = False
     """True once the session was deleted: none of its rows is left, and no event follows."""
 
@@ -233,6 +240,8 @@ def _submit(draft: Draft, event: Event) -> None:
     task_id = _text(document.get("task_id")) or event.task_id
     if not task_id:
         return
+    if conversation.known_id(draft.session_id, task_id) != task_id:
+        raise Unprojectable("task_id is no identifier")
     run_id = _text(document.get("run_id")) or event.run_id or ""
     task = Task(
         task_id=task_id,

@@ -245,3 +245,13 @@ class Removal:
 
 Channel = tuple[Entry | Removal, ...]
 """The decoded value of a checkpoint's `messages` channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """An event that could not be projected, and why: a kind of fault, nothing of the payload."""
+
+    sequence: int
+    type: str
+    time: datetime
+    reason: str

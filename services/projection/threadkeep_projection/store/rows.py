@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from threadkeep_chassis.canonical import canonical_digest
-from threadkeep_projection.domain.values import Content, Input, Introduction, Message, Run, Session, Task, Usage
+from threadkeep_projection.domain.values import Content, Input, Introduction, Message, Poison, Run, Session, Task, Usage
 
 Row = dict[str, Any]
 
@@ -183,6 +183,18 @@ def input_row(scope_key: str, session_id: str, one: Input) -> Row:
 def input_of(row: Any) -> Input:
     """An input."""
     return Input(row.message_id, row.ordinal, Content.from_document(row.content), _introduction(row))
+
+
+def poison_row(scope_key: str, session_id: str, one: Poison) -> Row:
+    """A poison event's columns."""
+    return {
+        "scope_key": scope_key,
+        "session_id": session_id,
+        "sequence": one.sequence,
+        "type": one.type,
+        "reason": one.reason,
+        "create_time": one.time,
+    }
 
 
 def _introduction(row: Any) -> Introduction:

@@ -6,7 +6,7 @@ took over, or that the projection was reset, and then nothing of the transaction
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,14 +23,17 @@ _ENSURE = insert_or_ignore(shares, ["share"])
 _READ = sa.select(shares).where(_c.share == sa.bindparam("the_share"))
 _LOCK = locked_in_key_order(_READ, _c.share)
 _ALL = sa.select(shares).order_by(_c.share)
+_NOW = sa.bindparam("now", type_=_c.lease_expire_time.type)
+_MAY_MOVE = sa.or_(_c.is_paused.is_(sa.false()), _c.pause_expire_time <= _NOW)
 _ACQUIRE = (
     sa.update(shares)
     .where(
         _c.share == sa.bindparam("the_share"),
+        _MAY_MOVE,
         sa.or_(
             _c.owner.in_(["", sa.bindparam("me")]),
             _c.lease_expire_time.is_(None),
-            _c.lease_expire_time <= sa.bindparam("now", type_=_c.lease_expire_time.type),
+            _c.lease_expire_time <= _NOW,
         ),
     )
     .values(
@@ -43,21 +46,29 @@ _ACQUIRE = (
 _IS_MINE = sa.and_(
     _c.share == sa.bindparam("the_share"), _c.owner == sa.bindparam("me"), _c.epoch == sa.bindparam("my_epoch")
 )
+_REACHED = sa.func.coalesce(sa.bindparam("reached", type_=_c.reach_time.type), _c.reach_time)
 _RENEW = (
-    sa.update(shares).where(_IS_MINE).values(lease_expire_time=sa.bindparam("expire", type_=_c.lease_expire_time.type))
+    sa.update(shares)
+    .where(_IS_MINE, _MAY_MOVE)
+    .values(lease_expire_time=sa.bindparam("expire", type_=_c.lease_expire_time.type), reach_time=_REACHED)
 )
 _ADVANCE = (
     sa.update(shares)
-    .where(_IS_MINE, _c.cursor == sa.bindparam("from_cursor", type_=_c.cursor.type))
+    .where(_IS_MINE, _MAY_MOVE, _c.cursor == sa.bindparam("from_cursor", type_=_c.cursor.type))
     .values(
         cursor=sa.bindparam("to_cursor", type_=_c.cursor.type),
         applied_count=_c.applied_count + sa.bindparam("count", type_=_c.applied_count.type),
-        apply_time=sa.bindparam("now", type_=_c.apply_time.type),
+        apply_time=_NOW,
+        reach_time=_REACHED,
         lease_expire_time=sa.bindparam("expire", type_=_c.lease_expire_time.type),
     )
 )
 _RELEASE = sa.update(shares).where(_IS_MINE).values(owner="", lease_expire_time=None)
-_RESET = sa.update(shares).where(_c.share == sa.bindparam("the_share")).values(cursor=b"")
+_RESET = sa.update(shares).where(_c.share == sa.bindparam("the_share")).values(cursor=b"", reach_time=None)
+_PAUSE = sa.update(shares).values(
+    is_paused=sa.bindparam("to_paused", type_=sa.Boolean()),
+    pause_expire_time=sa.bindparam("expire", type_=_c.pause_expire_time.type),
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,20 @@ class Share:
     owner: str
     epoch: int
     lease_expire_time: datetime | None
+    is_paused: bool = False
+    pause_expire_time: datetime | None = None
+    reach_time: datetime | None = None
+
+    def at(self, now: datetime) -> Share:
+        """The share as it is at that time: without an owner whose lease has run out, or a pause that is over."""
+        has_owner = self.lease_expire_time is not None and self.lease_expire_time > now
+        is_paused = self.is_paused and (self.pause_expire_time is None or self.pause_expire_time > now)
+        return replace(
+            self,
+            owner=self.owner if has_owner and not is_paused else "",
+            is_paused=is_paused,
+            pause_expire_time=self.pause_expire_time if is_paused else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -111,17 +136,26 @@ async def acquire_share(connection: Connection, owner: str, ttl: timedelta) -> t
     return None if row is None else (ShareLease(owner, row.epoch, ttl), bytes(row.cursor))
 
 
-async def renew_share(connection: Connection, lease: ShareLease) -> bool:
-    """Prolongs the lease. False: it is lost."""
-    expire = await connection.now() + lease.ttl
-    result = await connection.execute(_RENEW, {**_mine(lease), "expire": expire})
+async def renew_share(connection: Connection, lease: ShareLease, reached: datetime | None = None) -> bool:
+    """Prolongs the lease; `reached` is how far the log is known to be in. False: it is lost, or the share is paused."""
+    now = await connection.now()
+    result = await connection.execute(
+        _RENEW, {**_mine(lease), "now": now, "expire": now + lease.ttl, "reached": reached}
+    )
     return result.rowcount > 0
 
 
 async def advance_share(
-    connection: Connection, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, count: int
+    connection: Connection,
+    lease: ShareLease,
+    from_cursor: bytes,
+    to_cursor: bytes,
+    count: int,
+    reached: datetime | None = None,
 ) -> bool:
-    """Moves the cursor past `count` events and prolongs the lease. False: the lease is lost or the cursor was reset.
+    """Moves the cursor past `count` events and prolongs the lease.
+
+    False: the lease is lost, the cursor was reset, or the share is paused.
 
     Takes the row's lock: call it first in the transaction that applies the events.
     """
@@ -135,6 +169,7 @@ async def advance_share(
             "count": count,
             "now": now,
             "expire": now + lease.ttl,
+            "reached": reached,
         },
     )
     return result.rowcount > 0
@@ -150,11 +185,38 @@ async def reset_share(connection: Connection) -> None:
     await connection.execute(_RESET, {"the_share": THE_SHARE})
 
 
+async def pause_shares(connection: Connection, duration: timedelta | None) -> datetime | None:
+    """Stops every share, for a time or until `resume_shares`; gives when it goes on by itself.
+
+    Takes the rows' locks, so that nobody applies events after this transaction.
+    """
+    expire = None if duration is None else await connection.now() + duration
+    await connection.execute(_PAUSE, {"to_paused": True, "expire": expire})
+    return expire
+
+
+async def resume_shares(connection: Connection) -> bool:
+    """Lets every share go on; True if one was paused."""
+    now = await connection.now()
+    was_paused = any(share.at(now).is_paused for share in await list_shares(connection))
+    await connection.execute(_PAUSE, {"to_paused": False, "expire": None})
+    return was_paused
+
+
 def _mine(lease: ShareLease) -> dict[str, object]:
     return {"the_share": THE_SHARE, "me": lease.owner, "my_epoch": lease.epoch}
 
 
 def _share(row: Any) -> Share:
     return Share(
-        row.share, bytes(row.cursor), row.applied_count, row.apply_time, row.owner, row.epoch, row.lease_expire_time
+        share=row.share,
+        cursor=bytes(row.cursor),
+        applied_count=row.applied_count,
+        apply_time=row.apply_time,
+        owner=row.owner,
+        epoch=row.epoch,
+        lease_expire_time=row.lease_expire_time,
+        is_paused=row.is_paused,
+        pause_expire_time=row.pause_expire_time,
+        reach_time=row.reach_time,
     )

@@ -9,13 +9,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from threadkeep_chassis.cursors import thread_subject
-from threadkeep_chassis.database import Connection, upsert
+from threadkeep_chassis.database import Connection, insert_or_ignore, upsert
+from threadkeep_projection.domain.batches import copy_of
 from threadkeep_projection.domain.projector import Draft, named_rows, needs_inputs, needs_messages
 from threadkeep_projection.domain.values import Event, Message, Usage
 from threadkeep_projection.store import rows
 from threadkeep_projection.tables import (
     inputs,
     messages,
+    poison_events,
     runs,
     session_entries,
     sessions,
@@ -55,6 +57,7 @@ _PUT_TASKS = upsert(tasks, ["scope_key", "task_id"], _written(tasks, *_USAGE))
 _PUT_RUNS = upsert(runs, ["scope_key", "run_id"], _written(runs, *_USAGE))
 _PUT_MESSAGES = upsert(messages, ["scope_key", "session_id", "message_id"], _written(messages))
 _PUT_INPUTS = upsert(inputs, ["scope_key", "session_id", "message_id"], _written(inputs))
+_PUT_POISON = insert_or_ignore(poison_events, ["scope_key", "session_id", "sequence"])
 _PUT_SESSION_ENTRIES = sa.insert(session_entries)
 _PUT_TASK_ENTRIES = upsert(task_entries, ["scope_key", "task_id", "entry"], ["session_id"])
 
@@ -76,7 +79,7 @@ _DROP_SESSION_ENTRIES = sa.delete(session_entries).where(_where(session_entries,
 _FORGET_MESSAGES = sa.delete(messages).where(_where(messages, "scope_key", "session_id"))
 _OF_SESSION = {
     table.name: sa.delete(table).where(_where(table, "scope_key", "session_id"))
-    for table in (messages, inputs, session_entries, task_entries, tasks, runs, sessions)
+    for table in (messages, inputs, session_entries, task_entries, tasks, runs, sessions, poison_events)
 }
 
 
@@ -129,17 +132,7 @@ async def load_threads(connection: Connection, events: Mapping[ThreadKey, Iterab
         drafts[row.scope_key, row.session_id].messages[message.message_id] = message
     for row in await _select(connection, _INPUTS, with_inputs):
         drafts[row.scope_key, row.session_id].inputs[row.message_id] = rows.input_of(row)
-    before = {
-        key: Draft(
-            draft.session_id,
-            draft.session,
-            dict(draft.tasks),
-            dict(draft.runs),
-            dict(draft.messages),
-            dict(draft.inputs),
-        )
-        for key, draft in drafts.items()
-    }
+    before = {key: copy_of(draft) for key, draft in drafts.items()}
     return Loaded(before, drafts)
 
 
@@ -159,7 +152,7 @@ async def drop_session(connection: Connection, key: ThreadKey) -> None:
 
 async def drop_everything(connection: Connection) -> None:
     """Removes every session's rows."""
-    for table in (messages, inputs, session_entries, task_entries, tasks, runs, sessions):
+    for table in (messages, inputs, session_entries, task_entries, tasks, runs, sessions, poison_events):
         await connection.execute(sa.delete(table))
 
 
@@ -182,6 +175,7 @@ class _Batch:
         self.session_usage: list[rows.Row] = []
         self.task_usage: list[rows.Row] = []
         self.run_usage: list[rows.Row] = []
+        self.poison: list[rows.Row] = []
 
     def add(self, key: ThreadKey, before: Draft, after: Draft) -> None:
         """Adds a thread's changes."""
@@ -222,6 +216,7 @@ class _Batch:
         self.dropped_inputs += [
             {**of, "of_message_id": message_id} for message_id in before.inputs if message_id not in after.inputs
         ]
+        self.poison += [rows.poison_row(scope_key, session_id, one) for one in after.poison.values()]
         self.session_usage += _more(scope_key, "session_id", {session_id: after.session_usage})
         self.task_usage += _more(scope_key, "task_id", after.task_usage)
         self.run_usage += _more(scope_key, "run_id", after.run_usage)
@@ -260,6 +255,7 @@ class _Batch:
             (_ADD_SESSION_USAGE, self.session_usage),
             (_ADD_TASK_USAGE, self.task_usage),
             (_ADD_RUN_USAGE, self.run_usage),
+            (_PUT_POISON, self.poison),
         ):
             if parameters:
                 await connection.execute(statement, parameters)

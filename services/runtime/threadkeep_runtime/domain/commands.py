@@ -78,6 +78,20 @@ class UpdateSession(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForkSession(Command):
+    """A new session that begins as another one was."""
+
+    kind = "fork_session"
+    source_key: str
+    """Thread key of the source, in the same scope."""
+    draft: SessionDraft
+    commit_sequence: int | None = None
+    """After which commit; None: the last, or the one that recorded the checkpoint."""
+    checkpoint: tuple[str, str] | None = None
+    """(checkpoint_ns, checkpoint_id)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSession(Command):
     """The end of a session."""
 

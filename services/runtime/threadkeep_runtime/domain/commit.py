@@ -19,11 +19,11 @@ from threadkeep_runtime.domain.checkpoints import (
     CheckpointOp,
     Head,
     Removal,
-    RollBack,
     StagedValue,
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.fork_plan import ForkPlan
 from threadkeep_runtime.domain.messages import FACTS, NOTHING_KNOWN, Known, MessageChanges
 from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
 from threadkeep_runtime.domain.retention import PurgePlan
@@ -75,6 +75,8 @@ class View:
     """What the command takes away; None if that is nothing."""
     purge: PurgePlan | None = None
     """What retention takes away; None if that is nothing."""
+    fork: ForkPlan | None = None
+    """What a fork takes over; None without a source."""
     messages: Known = NOTHING_KNOWN
     state: Mapping[str, Held] = field(default_factory=dict)
     """The state keys that the command names, as far as they are declared."""
@@ -325,27 +327,10 @@ class CommitDraft:
         del self._open[ticket.ticket_id]
         return after
 
-    def save(
-        self,
-        ops: tuple[CheckpointOp, ...] = (),
-        *,
-        delete_all: bool = False,
-        removal: Removal | None = None,
-        copied_from: str | None = None,
-        roll_back: RollBack | None = None,
-    ) -> None:
-        """Writes, deletes or copies checkpoints."""
-        self.checkpoints = CheckpointChange(
-            self.thread.thread_key,
-            self.thread.commit_sequence,
-            ops,
-            delete_all,
-            removal,
-            copied_from,
-            roll_back,
-            self.thread.scope_key,
-            self._now,
-        )
+    def save(self, ops: tuple[CheckpointOp, ...] = (), **more: Any) -> None:
+        """Writes, deletes or copies checkpoints; `more` are fields of CheckpointChange."""
+        key, commit, scope_key = self.thread.thread_key, self.thread.commit_sequence, self.thread.scope_key
+        self.checkpoints = CheckpointChange(key, commit, ops, scope_key=scope_key, time=self._now, **more)
 
     def finish(self) -> Decision:
         """The Decision. The builder is used up."""

@@ -13,6 +13,7 @@ from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.chain import seal
 from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.deletion import delete_session
+from threadkeep_runtime.domain.forking import fork_session
 from threadkeep_runtime.domain.purging import purge_thread
 from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run, set_aside
 from threadkeep_runtime.domain.sending import deliver_message, deliver_task
@@ -33,6 +34,7 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.UpdateSession: update_session,
     commands.DeleteSession: delete_session,
     commands.PurgeThread: purge_thread,
+    commands.ForkSession: fork_session,
     commands.SubmitTask: submit_task,
     commands.CancelTask: cancel_task,
     commands.CancelTasks: cancel_tasks,

@@ -37,6 +37,8 @@ class Policy:
     checkpoints: Rule | None = None
     events: Rule | None = None
     receipts_seconds: float | None = None
+    delivered_seconds: float | None = None
+    """How long delivered messages live; None: as the server's setting says."""
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored."""
@@ -45,7 +47,8 @@ class Policy:
             for name in RULES
             if (rule := getattr(self, name)) is not None
         }
-        return rules if self.receipts_seconds is None else {**rules, "receipts_seconds": self.receipts_seconds}
+        ages = {"receipts_seconds": self.receipts_seconds, "delivered_seconds": self.delivered_seconds}
+        return {**rules, **{name: seconds for name, seconds in ages.items() if seconds is not None}}
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> Policy:
@@ -53,6 +56,7 @@ class Policy:
         return cls(
             **{name: Rule(*stored[name]) for name in RULES if name in stored},
             receipts_seconds=stored.get("receipts_seconds"),
+            delivered_seconds=stored.get("delivered_seconds"),
         )
 
 

@@ -180,6 +180,8 @@ class Thread:
     """Events up to this sequence were purged."""
     commit_floor: int = 0
     """So were commits."""
+    forked_from_session_id: str | None = None
+    forked_from_commit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,9 @@ threads = sa.Table(
     # Commits up to this sequence were purged; and up to where their rows are gone.
     sa.Column("commit_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("swept_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    # The session that it was forked from, and the commit after which.
+    sa.Column("forked_from_session_id", Key()),
+    sa.Column("forked_from_commit", sa.BigInteger),
     sa.UniqueConstraint("scope_key", "session_id"),
     sa.Index(None, "scope_key", "create_time", "session_id"),
 )

@@ -42,6 +42,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such schedule in the caller's scope."""
     ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 201
     """NOT_FOUND: nothing is kept of an upload of that name."""
+    ERROR_REASON_CHECKPOINT_NOT_FOUND: _ErrorReason.ValueType  # 9
+    """NOT_FOUND: no such checkpoint in the session."""
     ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: _ErrorReason.ValueType  # 15
     """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
@@ -176,6 +178,8 @@ ERROR_REASON_SCHEDULE_NOT_FOUND: ErrorReason.ValueType  # 17
 """NOT_FOUND: no such schedule in the caller's scope."""
 ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 201
 """NOT_FOUND: nothing is kept of an upload of that name."""
+ERROR_REASON_CHECKPOINT_NOT_FOUND: ErrorReason.ValueType  # 9
+"""NOT_FOUND: no such checkpoint in the session."""
 ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: ErrorReason.ValueType  # 15
 """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20

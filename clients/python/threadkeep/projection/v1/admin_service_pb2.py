@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,threadkeep/projection/v1/admin_service.proto\x12\x18threadkeep.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"\x12\n\x10GetStatusRequest\"\xc7\x01\n\rFollowerShare\x12\x14\n\x05share\x18\x01 \x01(\x05R\x05share\x12\x16\n\x06\x63ursor\x18\x02 \x01(\x0cR\x06\x63ursor\x12#\n\rapplied_count\x18\x03 \x01(\x03R\x0c\x61ppliedCount\x12>\n\napply_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00R\tapplyTime\x88\x01\x01\x12\x14\n\x05owner\x18\x05 \x01(\tR\x05ownerB\r\n\x0b_apply_time\"T\n\x11GetStatusResponse\x12?\n\x06shares\x18\x01 \x03(\x0b\x32\'.threadkeep.projection.v1.FollowerShareR\x06shares\"i\n\x15RebuildSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\"^\n\x16RebuildSessionResponse\x12\x1f\n\x0b\x65vent_count\x18\x01 \x01(\x03R\neventCount\x12#\n\rmessage_count\x18\x02 \x01(\x03R\x0cmessageCount2\x85\x02\n\x16ProjectionAdminService\x12l\n\tGetStatus\x12*.threadkeep.projection.v1.GetStatusRequest\x1a+.threadkeep.projection.v1.GetStatusResponse\"\x06\xaa\x9f\x19\x02\x08\x01\x12}\n\x0eRebuildSession\x12/.threadkeep.projection.v1.RebuildSessionRequest\x1a\x30.threadkeep.projection.v1.RebuildSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,threadkeep/projection/v1/admin_service.proto\x12\x18threadkeep.projection.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"\x12\n\x10GetStatusRequest\"\xc3\x03\n\rFollowerShare\x12\x14\n\x05share\x18\x01 \x01(\x05R\x05share\x12\x16\n\x06\x63ursor\x18\x02 \x01(\x0cR\x06\x63ursor\x12#\n\rapplied_count\x18\x03 \x01(\x03R\x0c\x61ppliedCount\x12>\n\napply_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00R\tapplyTime\x88\x01\x01\x12\x14\n\x05owner\x18\x05 \x01(\tR\x05owner\x12\x1b\n\tis_paused\x18\x06 \x01(\x08R\x08isPaused\x12K\n\x11pause_expire_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01R\x0fpauseExpireTime\x88\x01\x01\x12>\n\nreach_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02R\treachTime\x88\x01\x01\x12+\n\x03lag\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationR\x03lagB\r\n\x0b_apply_timeB\x14\n\x12_pause_expire_timeB\r\n\x0b_reach_time\"w\n\x11GetStatusResponse\x12?\n\x06shares\x18\x01 \x03(\x0b\x32\'.threadkeep.projection.v1.FollowerShareR\x06shares\x12!\n\x0cpoison_count\x18\x02 \x01(\x03R\x0bpoisonCount\"i\n\x15RebuildSessionRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\'\n\nsession_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\"^\n\x16RebuildSessionResponse\x12\x1f\n\x0b\x65vent_count\x18\x01 \x01(\x03R\neventCount\x12#\n\rmessage_count\x18\x02 \x01(\x03R\x0cmessageCount\"Y\n\x0eRebuildRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x1e\n\neverything\x18\x02 \x01(\x08R\neverything\"\x95\x01\n\x0fRebuildResponse\x12\x17\n\x07is_done\x18\x01 \x01(\x08R\x06isDone\x12#\n\rsession_count\x18\x02 \x01(\x03R\x0csessionCount\x12\x1f\n\x0b\x65vent_count\x18\x03 \x01(\x03R\neventCount\x12#\n\rremoved_count\x18\x04 \x01(\x03R\x0cremovedCount\"n\n\x0cPauseRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x35\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08\x64uration\"r\n\rPauseResponse\x12K\n\x11pause_expire_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00R\x0fpauseExpireTime\x88\x01\x01\x42\x14\n\x12_pause_expire_time\"8\n\rResumeRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\"/\n\x0eResumeResponse\x12\x1d\n\nwas_paused\x18\x01 \x01(\x08R\twasPaused\"\xb1\x01\n\x0bPoisonEvent\x12\x1d\n\nsession_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n\x08sequence\x18\x02 \x01(\x03R\x08sequence\x12\x12\n\x04type\x18\x03 \x01(\tR\x04type\x12\x16\n\x06reason\x18\x04 \x01(\tR\x06reason\x12;\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\"\x90\x01\n\x17ListPoisonEventsRequest\x12*\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageTokenB\r\n\x0b_session_id\"\x81\x01\n\x18ListPoisonEventsResponse\x12=\n\x06\x65vents\x18\x01 \x03(\x0b\x32%.threadkeep.projection.v1.PoisonEventR\x06\x65vents\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"~\n\x18RetryPoisonEventsRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12*\n\nsession_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x42\r\n\x0b_session_id\"\x84\x01\n\x19RetryPoisonEventsResponse\x12#\n\rsession_count\x18\x01 \x01(\x03R\x0csessionCount\x12\'\n\x0fprojected_count\x18\x02 \x01(\x03R\x0eprojectedCount\x12\x19\n\x08has_more\x18\x03 \x01(\x08R\x07hasMore2\xc9\x06\n\x16ProjectionAdminService\x12l\n\tGetStatus\x12*.threadkeep.projection.v1.GetStatusRequest\x1a+.threadkeep.projection.v1.GetStatusResponse\"\x06\xaa\x9f\x19\x02\x08\x01\x12}\n\x0eRebuildSession\x12/.threadkeep.projection.v1.RebuildSessionRequest\x1a\x30.threadkeep.projection.v1.RebuildSessionResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12j\n\x07Rebuild\x12(.threadkeep.projection.v1.RebuildRequest\x1a).threadkeep.projection.v1.RebuildResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x30\x01\x12\x81\x01\n\x10ListPoisonEvents\x12\x31.threadkeep.projection.v1.ListPoisonEventsRequest\x1a\x32.threadkeep.projection.v1.ListPoisonEventsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x86\x01\n\x11RetryPoisonEvents\x12\x32.threadkeep.projection.v1.RetryPoisonEventsRequest\x1a\x33.threadkeep.projection.v1.RetryPoisonEventsResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x62\n\x05Pause\x12&.threadkeep.projection.v1.PauseRequest\x1a\'.threadkeep.projection.v1.PauseResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12\x65\n\x06Resume\x12\'.threadkeep.projection.v1.ResumeRequest\x1a(.threadkeep.projection.v1.ResumeResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,20 +38,64 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REBUILDSESSIONREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_REBUILDSESSIONREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_REBUILDSESSIONREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_REBUILDREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_REBUILDREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_PAUSEREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_PAUSEREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_RESUMEREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_RESUMEREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_LISTPOISONEVENTSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_LISTPOISONEVENTSREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\002\010\001'
+  _globals['_RETRYPOISONEVENTSREQUEST'].fields_by_name['request_id']._loaded_options = None
+  _globals['_RETRYPOISONEVENTSREQUEST'].fields_by_name['request_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_RETRYPOISONEVENTSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_RETRYPOISONEVENTSREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_PROJECTIONADMINSERVICE'].methods_by_name['GetStatus']._loaded_options = None
   _globals['_PROJECTIONADMINSERVICE'].methods_by_name['GetStatus']._serialized_options = b'\252\237\031\002\010\001'
   _globals['_PROJECTIONADMINSERVICE'].methods_by_name['RebuildSession']._loaded_options = None
   _globals['_PROJECTIONADMINSERVICE'].methods_by_name['RebuildSession']._serialized_options = b'\252\237\031\004\010\002\020\001'
-  _globals['_GETSTATUSREQUEST']._serialized_start=143
-  _globals['_GETSTATUSREQUEST']._serialized_end=161
-  _globals['_FOLLOWERSHARE']._serialized_start=164
-  _globals['_FOLLOWERSHARE']._serialized_end=363
-  _globals['_GETSTATUSRESPONSE']._serialized_start=365
-  _globals['_GETSTATUSRESPONSE']._serialized_end=449
-  _globals['_REBUILDSESSIONREQUEST']._serialized_start=451
-  _globals['_REBUILDSESSIONREQUEST']._serialized_end=556
-  _globals['_REBUILDSESSIONRESPONSE']._serialized_start=558
-  _globals['_REBUILDSESSIONRESPONSE']._serialized_end=652
-  _globals['_PROJECTIONADMINSERVICE']._serialized_start=655
-  _globals['_PROJECTIONADMINSERVICE']._serialized_end=916
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['Rebuild']._loaded_options = None
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['Rebuild']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['ListPoisonEvents']._loaded_options = None
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['ListPoisonEvents']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['RetryPoisonEvents']._loaded_options = None
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['RetryPoisonEvents']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['Pause']._loaded_options = None
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['Pause']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['Resume']._loaded_options = None
+  _globals['_PROJECTIONADMINSERVICE'].methods_by_name['Resume']._serialized_options = b'\252\237\031\004\010\002\020\001'
+  _globals['_GETSTATUSREQUEST']._serialized_start=175
+  _globals['_GETSTATUSREQUEST']._serialized_end=193
+  _globals['_FOLLOWERSHARE']._serialized_start=196
+  _globals['_FOLLOWERSHARE']._serialized_end=647
+  _globals['_GETSTATUSRESPONSE']._serialized_start=649
+  _globals['_GETSTATUSRESPONSE']._serialized_end=768
+  _globals['_REBUILDSESSIONREQUEST']._serialized_start=770
+  _globals['_REBUILDSESSIONREQUEST']._serialized_end=875
+  _globals['_REBUILDSESSIONRESPONSE']._serialized_start=877
+  _globals['_REBUILDSESSIONRESPONSE']._serialized_end=971
+  _globals['_REBUILDREQUEST']._serialized_start=973
+  _globals['_REBUILDREQUEST']._serialized_end=1062
+  _globals['_REBUILDRESPONSE']._serialized_start=1065
+  _globals['_REBUILDRESPONSE']._serialized_end=1214
+  _globals['_PAUSEREQUEST']._serialized_start=1216
+  _globals['_PAUSEREQUEST']._serialized_end=1326
+  _globals['_PAUSERESPONSE']._serialized_start=1328
+  _globals['_PAUSERESPONSE']._serialized_end=1442
+  _globals['_RESUMEREQUEST']._serialized_start=1444
+  _globals['_RESUMEREQUEST']._serialized_end=1500
+  _globals['_RESUMERESPONSE']._serialized_start=1502
+  _globals['_RESUMERESPONSE']._serialized_end=1549
+  _globals['_POISONEVENT']._serialized_start=1552
+  _globals['_POISONEVENT']._serialized_end=1729
+  _globals['_LISTPOISONEVENTSREQUEST']._serialized_start=1732
+  _globals['_LISTPOISONEVENTSREQUEST']._serialized_end=1876
+  _globals['_LISTPOISONEVENTSRESPONSE']._serialized_start=1879
+  _globals['_LISTPOISONEVENTSRESPONSE']._serialized_end=2008
+  _globals['_RETRYPOISONEVENTSREQUEST']._serialized_start=2010
+  _globals['_RETRYPOISONEVENTSREQUEST']._serialized_end=2136
+  _globals['_RETRYPOISONEVENTSRESPONSE']._serialized_start=2139
+  _globals['_RETRYPOISONEVENTSRESPONSE']._serialized_end=2271
+  _globals['_PROJECTIONADMINSERVICE']._serialized_start=2274
+  _globals['_PROJECTIONADMINSERVICE']._serialized_end=3115
 # @@protoc_insertion_point(module_scope)

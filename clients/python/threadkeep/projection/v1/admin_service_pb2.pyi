@@ -5,6 +5,7 @@ The projection itself: how far it is, and building it anew."""
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -47,6 +48,10 @@ class FollowerShare(_message.Message):
     APPLIED_COUNT_FIELD_NUMBER: _builtins.int
     APPLY_TIME_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    IS_PAUSED_FIELD_NUMBER: _builtins.int
+    PAUSE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    REACH_TIME_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
     share: _builtins.int
     """The share's number."""
     cursor: _builtins.bytes
@@ -55,9 +60,25 @@ class FollowerShare(_message.Message):
     """How many events it has applied in its life."""
     owner: _builtins.str
     """Who follows it. Empty: nobody right now."""
+    is_paused: _builtins.bool
+    """True while it is paused."""
     @_builtins.property
     def apply_time(self) -> _timestamp_pb2.Timestamp:
         """When it last applied something. Absent: never."""
+
+    @_builtins.property
+    def pause_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the pause ends by itself. Absent: with Resume, or it is not paused."""
+
+    @_builtins.property
+    def reach_time(self) -> _timestamp_pb2.Timestamp:
+        """Everything that was committed before is in, as far as is known here. Absent: nothing was read yet."""
+
+    @_builtins.property
+    def lag(self) -> _duration_pb2.Duration:
+        """How long ago that was. It grows while the share is paused, nobody follows it, or the runtime is away. Absent: nothing
+        was read yet.
+        """
 
     def __init__(
         self,
@@ -67,14 +88,27 @@ class FollowerShare(_message.Message):
         applied_count: _builtins.int = ...,
         apply_time: _timestamp_pb2.Timestamp | None = ...,
         owner: _builtins.str = ...,
+        is_paused: _builtins.bool = ...,
+        pause_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        reach_time: _timestamp_pb2.Timestamp | None = ...,
+        lag: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_apply_time", b"_apply_time", "apply_time", b"apply_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_apply_time", b"_apply_time", "_pause_expire_time", b"_pause_expire_time", "_reach_time", b"_reach_time", "apply_time", b"apply_time", "lag", b"lag", "pause_expire_time", b"pause_expire_time", "reach_time", b"reach_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apply_time", b"_apply_time", "applied_count", b"applied_count", "apply_time", b"apply_time", "cursor", b"cursor", "owner", b"owner", "share", b"share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_apply_time", b"_apply_time", "_pause_expire_time", b"_pause_expire_time", "_reach_time", b"_reach_time", "applied_count", b"applied_count", "apply_time", b"apply_time", "cursor", b"cursor", "is_paused", b"is_paused", "lag", b"lag", "owner", b"owner", "pause_expire_time", b"pause_expire_time", "reach_time", b"reach_time", "share", b"share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__apply_time: _TypeAlias = _typing.Literal["apply_time"]  # noqa: Y015
     _WhichOneofArgType__apply_time: _TypeAlias = _typing.Literal["_apply_time", b"_apply_time"]  # noqa: Y015
+    _WhichOneofReturnType__pause_expire_time: _TypeAlias = _typing.Literal["pause_expire_time"]  # noqa: Y015
+    _WhichOneofArgType__pause_expire_time: _TypeAlias = _typing.Literal["_pause_expire_time", b"_pause_expire_time"]  # noqa: Y015
+    _WhichOneofReturnType__reach_time: _TypeAlias = _typing.Literal["reach_time"]  # noqa: Y015
+    _WhichOneofArgType__reach_time: _TypeAlias = _typing.Literal["_reach_time", b"_reach_time"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__apply_time) -> _WhichOneofReturnType__apply_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pause_expire_time) -> _WhichOneofReturnType__pause_expire_time | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reach_time) -> _WhichOneofReturnType__reach_time | None: ...
 
 Global___FollowerShare: _TypeAlias = FollowerShare  # noqa: Y015
 
@@ -85,6 +119,9 @@ class GetStatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SHARES_FIELD_NUMBER: _builtins.int
+    POISON_COUNT_FIELD_NUMBER: _builtins.int
+    poison_count: _builtins.int
+    """How many events of all scopes could not be projected."""
     @_builtins.property
     def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerShare]:
         """The shares."""
@@ -93,10 +130,11 @@ class GetStatusResponse(_message.Message):
         self,
         *,
         shares: _abc.Iterable[Global___FollowerShare] | None = ...,
+        poison_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["poison_count", b"poison_count", "shares", b"shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -153,3 +191,319 @@ class RebuildSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RebuildSessionResponse: _TypeAlias = RebuildSessionResponse  # noqa: Y015
+
+@_typing.final
+class RebuildRequest(_message.Message):
+    """Builds a scope's projection anew, or all of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EVERYTHING_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    everything: _builtins.bool
+    """Every scope instead of the call's own."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        everything: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["everything", b"everything", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildRequest: _TypeAlias = RebuildRequest  # noqa: Y015
+
+@_typing.final
+class RebuildResponse(_message.Message):
+    """How far a rebuild is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_DONE_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    EVENT_COUNT_FIELD_NUMBER: _builtins.int
+    REMOVED_COUNT_FIELD_NUMBER: _builtins.int
+    is_done: _builtins.bool
+    """True in the last frame."""
+    session_count: _builtins.int
+    """How many sessions were built anew so far."""
+    event_count: _builtins.int
+    """How many events they were built from."""
+    removed_count: _builtins.int
+    """How many sessions' rows were removed because the log does not know them: in the last frame."""
+    def __init__(
+        self,
+        *,
+        is_done: _builtins.bool = ...,
+        session_count: _builtins.int = ...,
+        event_count: _builtins.int = ...,
+        removed_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_count", b"event_count", "is_done", b"is_done", "removed_count", b"removed_count", "session_count", b"session_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildResponse: _TypeAlias = RebuildResponse  # noqa: Y015
+
+@_typing.final
+class PauseRequest(_message.Message):
+    """Stops the follower."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """How long. Absent: until Resume."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseRequest: _TypeAlias = PauseRequest  # noqa: Y015
+
+@_typing.final
+class PauseResponse(_message.Message):
+    """The follower is stopped: nothing is applied after this answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAUSE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pause_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When it goes on by itself. Absent: with Resume."""
+
+    def __init__(
+        self,
+        *,
+        pause_expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pause_expire_time", b"_pause_expire_time", "pause_expire_time", b"pause_expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pause_expire_time", b"_pause_expire_time", "pause_expire_time", b"pause_expire_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__pause_expire_time: _TypeAlias = _typing.Literal["pause_expire_time"]  # noqa: Y015
+    _WhichOneofArgType__pause_expire_time: _TypeAlias = _typing.Literal["_pause_expire_time", b"_pause_expire_time"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pause_expire_time) -> _WhichOneofReturnType__pause_expire_time | None: ...
+
+Global___PauseResponse: _TypeAlias = PauseResponse  # noqa: Y015
+
+@_typing.final
+class ResumeRequest(_message.Message):
+    """Lets the follower go on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
+
+@_typing.final
+class ResumeResponse(_message.Message):
+    """The follower goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAS_PAUSED_FIELD_NUMBER: _builtins.int
+    was_paused: _builtins.bool
+    """Whether it was paused."""
+    def __init__(
+        self,
+        *,
+        was_paused: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["was_paused", b"was_paused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeResponse: _TypeAlias = ResumeResponse  # noqa: Y015
+
+@_typing.final
+class PoisonEvent(_message.Message):
+    """An event that could not be projected."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Its session."""
+    sequence: _builtins.int
+    """Its sequence in the session."""
+    type: _builtins.str
+    """Its type."""
+    reason: _builtins.str
+    """Why, without anything of its payload."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was committed."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        sequence: _builtins.int = ...,
+        type: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "reason", b"reason", "sequence", b"sequence", "session_id", b"session_id", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PoisonEvent: _TypeAlias = PoisonEvent  # noqa: Y015
+
+@_typing.final
+class ListPoisonEventsRequest(_message.Message):
+    """Lists poison events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Only of this session."""
+    page_size: _builtins.int
+    """Most events in a page. 0: 50. At most 1000."""
+    page_token: _builtins.str
+    """The previous page's next_page_token. Empty: the first page."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
+    _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
+
+Global___ListPoisonEventsRequest: _TypeAlias = ListPoisonEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListPoisonEventsResponse(_message.Message):
+    """A page of poison events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___PoisonEvent]:
+        """The events."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___PoisonEvent] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPoisonEventsResponse: _TypeAlias = ListPoisonEventsResponse  # noqa: Y015
+
+@_typing.final
+class RetryPoisonEventsRequest(_message.Message):
+    """Tries poison events once more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    session_id: _builtins.str
+    """Only of this session. Absent: of the scope."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        session_id: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_session_id", b"_session_id", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
+    _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
+
+Global___RetryPoisonEventsRequest: _TypeAlias = RetryPoisonEventsRequest  # noqa: Y015
+
+@_typing.final
+class RetryPoisonEventsResponse(_message.Message):
+    """What became of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    PROJECTED_COUNT_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    session_count: _builtins.int
+    """How many sessions were built anew."""
+    projected_count: _builtins.int
+    """How many of the retried events are projected now."""
+    has_more: _builtins.bool
+    """Whether sessions are left that this call did not try."""
+    def __init__(
+        self,
+        *,
+        session_count: _builtins.int = ...,
+        projected_count: _builtins.int = ...,
+        has_more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_more", b"has_more", "projected_count", b"projected_count", "session_count", b"session_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetryPoisonEventsResponse: _TypeAlias = RetryPoisonEventsResponse  # noqa: Y015

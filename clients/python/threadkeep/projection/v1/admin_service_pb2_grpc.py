@@ -45,6 +45,31 @@ class ProjectionAdminServiceStub:
                 request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildSessionRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildSessionResponse.FromString,
                 _registered_method=True)
+        self.Rebuild = channel.unary_stream(
+                '/threadkeep.projection.v1.ProjectionAdminService/Rebuild',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildResponse.FromString,
+                _registered_method=True)
+        self.ListPoisonEvents = channel.unary_unary(
+                '/threadkeep.projection.v1.ProjectionAdminService/ListPoisonEvents',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsResponse.FromString,
+                _registered_method=True)
+        self.RetryPoisonEvents = channel.unary_unary(
+                '/threadkeep.projection.v1.ProjectionAdminService/RetryPoisonEvents',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsResponse.FromString,
+                _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/threadkeep.projection.v1.ProjectionAdminService/Pause',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.PauseRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.PauseResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/threadkeep.projection.v1.ProjectionAdminService/Resume',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ResumeResponse.FromString,
+                _registered_method=True)
 
 
 class ProjectionAdminServiceServicer:
@@ -65,6 +90,47 @@ class ProjectionAdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rebuild(self, request, context):
+        """Builds the projection of the call's scope, or of every scope, anew from the runtime: each session beside its live rows,
+        which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
+        frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
+        all scopes: SCOPE_FORBIDDEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPoisonEvents(self, request, context):
+        """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+        of their sessions went on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryPoisonEvents(self, request, context):
+        """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+        100 sessions in one call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pause(self, request, context):
+        """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
+        Needs the grant over all scopes: SCOPE_FORBIDDEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Lets the follower go on, from where it stopped. Needs the grant over all scopes: SCOPE_FORBIDDEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProjectionAdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +143,31 @@ def add_ProjectionAdminServiceServicer_to_server(servicer, server):
                     servicer.RebuildSession,
                     request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildSessionRequest.FromString,
                     response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildSessionResponse.SerializeToString,
+            ),
+            'Rebuild': grpc.unary_stream_rpc_method_handler(
+                    servicer.Rebuild,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildResponse.SerializeToString,
+            ),
+            'ListPoisonEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPoisonEvents,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsResponse.SerializeToString,
+            ),
+            'RetryPoisonEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryPoisonEvents,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsResponse.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.PauseRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.PauseResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ResumeRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ResumeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +225,141 @@ class ProjectionAdminService:
             '/threadkeep.projection.v1.ProjectionAdminService/RebuildSession',
             threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildSessionRequest.SerializeToString,
             threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rebuild(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/threadkeep.projection.v1.ProjectionAdminService/Rebuild',
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RebuildResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPoisonEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.ProjectionAdminService/ListPoisonEvents',
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ListPoisonEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryPoisonEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.ProjectionAdminService/RetryPoisonEvents',
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.RetryPoisonEventsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.ProjectionAdminService/Pause',
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.PauseRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.PauseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.ProjectionAdminService/Resume',
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ResumeRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_admin__service__pb2.ResumeResponse.FromString,
             options,
             channel_credentials,
             insecure,

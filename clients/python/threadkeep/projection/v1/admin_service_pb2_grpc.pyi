@@ -37,6 +37,26 @@ class ProjectionAdminServiceStub:
     """Says how far the follower is. Needs no scope."""
     RebuildSession: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RebuildSessionRequest, _admin_service_pb2.RebuildSessionResponse]
     """Builds one session's projection anew from the runtime. SESSION_NOT_FOUND."""
+    Rebuild: _grpc.UnaryStreamMultiCallable[_admin_service_pb2.RebuildRequest, _admin_service_pb2.RebuildResponse]
+    """Builds the projection of the call's scope, or of every scope, anew from the runtime: each session beside its live rows,
+    which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
+    frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
+    all scopes: SCOPE_FORBIDDEN.
+    """
+    ListPoisonEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListPoisonEventsRequest, _admin_service_pb2.ListPoisonEventsResponse]
+    """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+    of their sessions went on.
+    """
+    RetryPoisonEvents: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RetryPoisonEventsRequest, _admin_service_pb2.RetryPoisonEventsResponse]
+    """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+    100 sessions in one call.
+    """
+    Pause: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]
+    """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
+    Needs the grant over all scopes: SCOPE_FORBIDDEN.
+    """
+    Resume: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ResumeRequest, _admin_service_pb2.ResumeResponse]
+    """Lets the follower go on, from where it stopped. Needs the grant over all scopes: SCOPE_FORBIDDEN."""
 
 @_typing.type_check_only
 class ProjectionAdminServiceAsyncStub(ProjectionAdminServiceStub):
@@ -47,6 +67,26 @@ class ProjectionAdminServiceAsyncStub(ProjectionAdminServiceStub):
     """Says how far the follower is. Needs no scope."""
     RebuildSession: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RebuildSessionRequest, _admin_service_pb2.RebuildSessionResponse]  # type: ignore[assignment]
     """Builds one session's projection anew from the runtime. SESSION_NOT_FOUND."""
+    Rebuild: _aio.UnaryStreamMultiCallable[_admin_service_pb2.RebuildRequest, _admin_service_pb2.RebuildResponse]  # type: ignore[assignment]
+    """Builds the projection of the call's scope, or of every scope, anew from the runtime: each session beside its live rows,
+    which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
+    frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
+    all scopes: SCOPE_FORBIDDEN.
+    """
+    ListPoisonEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListPoisonEventsRequest, _admin_service_pb2.ListPoisonEventsResponse]  # type: ignore[assignment]
+    """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+    of their sessions went on.
+    """
+    RetryPoisonEvents: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RetryPoisonEventsRequest, _admin_service_pb2.RetryPoisonEventsResponse]  # type: ignore[assignment]
+    """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+    100 sessions in one call.
+    """
+    Pause: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.PauseRequest, _admin_service_pb2.PauseResponse]  # type: ignore[assignment]
+    """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
+    Needs the grant over all scopes: SCOPE_FORBIDDEN.
+    """
+    Resume: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ResumeRequest, _admin_service_pb2.ResumeResponse]  # type: ignore[assignment]
+    """Lets the follower go on, from where it stopped. Needs the grant over all scopes: SCOPE_FORBIDDEN."""
 
 class ProjectionAdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Looks after the projection."""
@@ -66,5 +106,55 @@ class ProjectionAdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.RebuildSessionResponse, _abc.Awaitable[_admin_service_pb2.RebuildSessionResponse]]:
         """Builds one session's projection anew from the runtime. SESSION_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def Rebuild(
+        self,
+        request: _admin_service_pb2.RebuildRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_service_pb2.RebuildResponse], _abc.AsyncIterator[_admin_service_pb2.RebuildResponse]]:
+        """Builds the projection of the call's scope, or of every scope, anew from the runtime: each session beside its live rows,
+        which answer until they are swapped in one transaction; rows of sessions that the log does not know go last. The last
+        frame says is_done. The same request again, after a break, goes on where it stopped. `everything` needs the grant over
+        all scopes: SCOPE_FORBIDDEN.
+        """
+
+    @_abc_1.abstractmethod
+    def ListPoisonEvents(
+        self,
+        request: _admin_service_pb2.ListPoisonEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListPoisonEventsResponse, _abc.Awaitable[_admin_service_pb2.ListPoisonEventsResponse]]:
+        """Lists events of the scope that could not be projected, by session and sequence. They are left out of the rows, the rest
+        of their sessions went on.
+        """
+
+    @_abc_1.abstractmethod
+    def RetryPoisonEvents(
+        self,
+        request: _admin_service_pb2.RetryPoisonEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.RetryPoisonEventsResponse, _abc.Awaitable[_admin_service_pb2.RetryPoisonEventsResponse]]:
+        """Builds the sessions of poison events anew, each as RebuildSession does, so that what can be projected by now is. At most
+        100 sessions in one call.
+        """
+
+    @_abc_1.abstractmethod
+    def Pause(
+        self,
+        request: _admin_service_pb2.PauseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.PauseResponse, _abc.Awaitable[_admin_service_pb2.PauseResponse]]:
+        """Stops the follower of every replica until Resume, or for a time. Reads go on answering, ever staler; rebuilds go on too.
+        Needs the grant over all scopes: SCOPE_FORBIDDEN.
+        """
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _admin_service_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ResumeResponse, _abc.Awaitable[_admin_service_pb2.ResumeResponse]]:
+        """Lets the follower go on, from where it stopped. Needs the grant over all scopes: SCOPE_FORBIDDEN."""
 
 def add_ProjectionAdminServiceServicer_to_server(servicer: ProjectionAdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%threadkeep/runtime/v1/retention.proto\x12\x15threadkeep.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"\x9c\x01\n\rRetentionRule\x12\x32\n\x07max_age\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06maxAge\x12 \n\tmax_count\x18\x02 \x01(\x03H\x00R\x08maxCount\x88\x01\x01\x12\'\n\x0bkeep_latest\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\nkeepLatestB\x0c\n\n_max_count\"\xb3\x03\n\x0fRetentionPolicy\x12:\n\x05tasks\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x05tasks\x12@\n\x08sessions\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x08sessions\x12\x46\n\x0b\x63heckpoints\x18\x03 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x0b\x63heckpoints\x12<\n\x06\x65vents\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x06\x65vents\x12\x43\n\x10receipts_max_age\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0ereceiptsMaxAge\x12\x1a\n\x08revision\x18\n \x01(\x03R\x08revision\x12;\n\x0bupdate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\"\x95\x01\n\x0bPurgeCounts\x12\x14\n\x05tasks\x18\x01 \x01(\x03R\x05tasks\x12\x1a\n\x08sessions\x18\x02 \x01(\x03R\x08sessions\x12 \n\x0b\x63heckpoints\x18\x03 \x01(\x03R\x0b\x63heckpoints\x12\x16\n\x06\x65vents\x18\x04 \x01(\x03R\x06\x65vents\x12\x1a\n\x08receipts\x18\x05 \x01(\x03R\x08receiptsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%threadkeep/runtime/v1/retention.proto\x12\x15threadkeep.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\"\x9c\x01\n\rRetentionRule\x12\x32\n\x07max_age\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x06maxAge\x12 \n\tmax_count\x18\x02 \x01(\x03H\x00R\x08maxCount\x88\x01\x01\x12\'\n\x0bkeep_latest\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01R\nkeepLatestB\x0c\n\n_max_count\"\xfa\x03\n\x0fRetentionPolicy\x12:\n\x05tasks\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x05tasks\x12@\n\x08sessions\x18\x02 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x08sessions\x12\x46\n\x0b\x63heckpoints\x18\x03 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x0b\x63heckpoints\x12<\n\x06\x65vents\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.RetentionRuleR\x06\x65vents\x12\x43\n\x10receipts_max_age\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0ereceiptsMaxAge\x12\x45\n\x11\x64\x65livered_max_age\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0f\x64\x65liveredMaxAge\x12\x1a\n\x08revision\x18\n \x01(\x03R\x08revision\x12;\n\x0bupdate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\"\xb3\x01\n\x0bPurgeCounts\x12\x14\n\x05tasks\x18\x01 \x01(\x03R\x05tasks\x12\x1a\n\x08sessions\x18\x02 \x01(\x03R\x08sessions\x12 \n\x0b\x63heckpoints\x18\x03 \x01(\x03R\x0b\x63heckpoints\x12\x16\n\x06\x65vents\x18\x04 \x01(\x03R\x06\x65vents\x12\x1a\n\x08receipts\x18\x05 \x01(\x03R\x08receipts\x12\x1c\n\tdelivered\x18\x06 \x01(\x03R\tdeliveredb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,7 +39,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RETENTIONRULE']._serialized_start=166
   _globals['_RETENTIONRULE']._serialized_end=322
   _globals['_RETENTIONPOLICY']._serialized_start=325
-  _globals['_RETENTIONPOLICY']._serialized_end=760
-  _globals['_PURGECOUNTS']._serialized_start=763
-  _globals['_PURGECOUNTS']._serialized_end=912
+  _globals['_RETENTIONPOLICY']._serialized_end=831
+  _globals['_PURGECOUNTS']._serialized_start=834
+  _globals['_PURGECOUNTS']._serialized_end=1013
 # @@protoc_insertion_point(module_scope)
