@@ -184,3 +184,14 @@ async def test_messages_of_a_leased_run_are_in_the_chain_of_their_own_thread_onl
     for name in (one, other):
         digests.add((await runtime.commit(name, messages=append("same"))).receipt.digest)
     assert len(digests) == 2
+
+
+@pytest.mark.rule("R17", "R18")
+async def test_a_fork_has_a_chain_of_its_own(runtime: Runtime) -> None:
+    life = await whole_life(runtime)
+    fork = session_service_pb2.ForkSessionRequest(request_id=fresh_id(), session_id=life.session_id)
+    name = (await runtime.call("SessionService.ForkSession", fork)).session.session_id
+    await runtime.commit(name, events=[event()], messages=append("after"))
+    for session_id in (name, life.session_id):
+        pages = await verified(runtime, session_id)
+        assert pages[-1].digest == (await commits(runtime, session_id))[0].digest

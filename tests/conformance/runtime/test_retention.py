@@ -17,11 +17,13 @@ from tests.support.outbox import DEAD, DELIVERED, deliveries, settled, to_sessio
 from tests.support.runtime import RUNNING, SUCCEEDED, Runtime, event
 from tests.support.suite import Suite
 from threadkeep.runtime.v1 import (
+    audit_pb2,
     event_service_pb2,
     retention_pb2,
     retention_service_pb2,
     session_service_pb2,
     task_service_pb2,
+    thread_service_pb2,
 )
 
 pb = retention_service_pb2
@@ -295,6 +297,38 @@ async def test_history_younger_than_receipts_stays(suite: Suite) -> None:
     assert not (await purge(runtime)).events
     details = await refused(keep(runtime, receipts_max_age=duration(60)))
     assert "policy.receipts_max_age" in details.violations
+
+
+@pytest.mark.rule("R17", "R19")
+async def test_audit_records_have_a_retention_of_their_own(suite: Suite) -> None:
+    runtime, other = Runtime(suite), Runtime(suite)
+    for one in (runtime, other):
+        name = (await one.create()).session_id
+        for number in range(6):
+            await one.commit(name, audit=[audit_pb2.AuditDraft(action=f"a{number}")])
+    await keep(runtime, events=OLD)
+    assert (await purge(runtime)).audit == 0
+    assert len(await audited(runtime)) == 6, "history goes without them"
+    await keep(runtime, audit=rule(4))
+    assert (await purge(runtime)).audit == 2
+    assert await audited(runtime) == ["a5", "a4", "a3", "a2"]
+    await keep(runtime, audit=rule(age=1e-6, keep=1))
+    assert (await purge(runtime)).audit == 3
+    assert await audited(runtime) == ["a5"]
+    (page,) = await verified(
+        runtime, (await runtime.call("SessionService.ListSessions", LISTED)).sessions[0].session_id
+    )
+    assert page.purged_parts > 0
+    assert len(await audited(other)) == 6
+
+
+async def audited(runtime: Runtime) -> list[str]:
+    """The actions of the scope's records, newest first."""
+    request = thread_service_pb2.ListAuditRecordsRequest()
+    return [one.action for one in (await runtime.call("ThreadService.ListAuditRecords", request)).records]
+
+
+LISTED = session_service_pb2.ListSessionsRequest()
 
 
 @pytest.mark.rule("R17", "R12", "R19")

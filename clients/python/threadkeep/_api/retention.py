@@ -30,13 +30,14 @@ def set(
     sessions: Rule | None = None,
     checkpoints: Rule | None = None,
     events: Rule | None = None,
+    audit: Rule | None = None,
     receipts_max_age: float | datetime.timedelta | None = None,
     delivered_max_age: float | datetime.timedelta | None = None,
     expected_revision: int | None = None,
     request_id: str | None = None,
 ) -> Call[RetentionPolicy]:
     """Replaces the scope's policy: what gets no rule stays for ever. Raises RevisionConflict, InvalidArgument."""
-    rules = {"tasks": tasks, "sessions": sessions, "checkpoints": checkpoints, "events": events}
+    rules = {"tasks": tasks, "sessions": sessions, "checkpoints": checkpoints, "events": events, "audit": audit}
     given_rules: dict[str, Any] = {name: _rule(rule) for name, rule in rules.items() if rule is not None}
     ages = {
         "receipts_max_age": to_duration(receipts_max_age),

@@ -14,16 +14,18 @@ from threadkeep_chassis.database import Connection, Database, SyncConnection
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.domain.commands import Command, DeleteSession, PurgeThread, RemoveCheckpoints
 from threadkeep_runtime.domain.errors import LeaseRequired, NothingToRecover, SessionNotFound
-from threadkeep_runtime.domain.retention import Policy
+from threadkeep_runtime.domain.retention import Policy, Rule
 from threadkeep_runtime.domain.values import SYSTEM, thread_key_of
 from threadkeep_runtime.pipeline import Pipeline, Work
 from threadkeep_runtime.store import purging, reads, relay, retention
 from threadkeep_runtime.store.apply import Applied
+from threadkeep_runtime.store.audit import purge_audit
 from threadkeep_runtime.store.retention import DueThread, StoredPolicy
 
 SESSIONS_AT_ONCE = 100
 THREADS_AT_ONCE = 200
 RECEIPTS_AT_ONCE = 1000
+AUDIT_AT_ONCE = 1000
 DELIVERED_AT_ONCE = 500
 MOST_POLICIES = 1_000_000
 
@@ -37,6 +39,7 @@ class Counts:
     checkpoints: int = 0
     events: int = 0
     receipts: int = 0
+    audit: int = 0
     delivered: int = 0
 
 
@@ -84,6 +87,8 @@ class Purger:
             raise SessionNotFound()
         await self._purge_threads(scope_key, policy, counts, before_each, session_id)
         await self.sweep_histories(before_each)
+        if policy.audit is not None and session_id is None:
+            await self._purge_audit(scope_key, policy.audit, counts, before_each)
         if policy.receipts_seconds is not None and session_id is None:
             counts.receipts = await self._purge_receipts((scope_key, policy.receipts_seconds))
         if policy.delivered_seconds is not None and session_id is None:
@@ -160,6 +165,22 @@ class Purger:
                     gone += 1
             counts.sessions += gone
             if not gone:
+                return
+
+    async def _purge_audit(
+        self, scope_key: str, rule: Rule, counts: Counts, before_each: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Records go without a commit: they outlive their threads."""
+
+        async def work(connection: Connection) -> int:
+            now = await connection.now()
+            return await connection.run(lambda sync: purge_audit(sync, scope_key, rule, now, AUDIT_AT_ONCE))
+
+        while True:
+            await before_each()
+            gone = await self._database.retrying(work)
+            counts.audit += gone
+            if gone < AUDIT_AT_ONCE:
                 return
 
     async def _purge_threads(

@@ -36,6 +36,7 @@ class Policy:
     sessions: Rule | None = None
     checkpoints: Rule | None = None
     events: Rule | None = None
+    audit: Rule | None = None
     receipts_seconds: float | None = None
     delivered_seconds: float | None = None
     """How long delivered messages live; None: as the server's setting says."""
@@ -60,7 +61,7 @@ class Policy:
         )
 
 
-RULES = ("tasks", "sessions", "checkpoints", "events")
+RULES = ("tasks", "sessions", "checkpoints", "events", "audit")
 """The kinds that have a rule each."""
 
 

@@ -68,6 +68,7 @@ class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
                 checkpoints=counts.checkpoints,
                 events=counts.events,
                 receipts=counts.receipts,
+                audit=counts.audit,
                 delivered=counts.delivered,
             )
         )

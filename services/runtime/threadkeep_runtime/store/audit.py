@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from threadkeep_chassis.paging import after_key
 from threadkeep_runtime.domain.audit import AuditRecord
 from threadkeep_runtime.domain.commit import Decision
+from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import Actor
 from threadkeep_runtime.store.reads import ListQuery
 from threadkeep_runtime.store.rows import payload_bytes, payload_of
@@ -59,6 +60,40 @@ def list_audit(connection: Connection, query: AuditQuery) -> list[AuditRecord]:
         .limit(query.count)
     )
     return [record_of(row) for row in connection.execute(statement).mappings()]
+
+
+def purge_audit(connection: Connection, scope_key: str, rule: Rule, now: datetime, rows: int) -> int:
+    """Deletes up to `rows` of the scope's records that are due; returns how many went."""
+    table = audit_records
+    order = (table.c.create_time, table.c.audit_id)
+    newest = sa.select(*order).where(table.c.scope_key == scope_key).order_by(*(column.desc() for column in order))
+
+    def beyond(count: int) -> sa.ColumnElement[bool]:
+        """Not among the newest so many."""
+        if count <= 0:
+            return sa.true()
+        last = connection.execute(newest.offset(count - 1).limit(1)).first()
+        if last is None:
+            return sa.false()
+        return sa.tuple_(*order) < sa.tuple_(*last, types=[column.type for column in order])
+
+    due: list[sa.ColumnElement[bool]] = []
+    if (cutoff := rule.cutoff(now)) is not None:
+        due.append(table.c.create_time < cutoff)
+    if rule.max_count is not None:
+        due.append(beyond(rule.max_count))
+    if not due:
+        return 0
+    statement = (
+        sa.select(table.c.thread_key, table.c.audit_id)
+        .where(table.c.scope_key == scope_key, sa.or_(*due), beyond(rule.keep_latest))
+        .order_by(*order)
+        .limit(rows)
+    )
+    found = [tuple(row) for row in connection.execute(statement)]
+    if found:
+        connection.execute(sa.delete(table).where(sa.tuple_(table.c.thread_key, table.c.audit_id).in_(found)))
+    return len(found)
 
 
 def record_of(row: Any) -> AuditRecord:
