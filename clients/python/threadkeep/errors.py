@@ -283,6 +283,12 @@ class ServerFault(Internal):
     reason = "INTERNAL"
 
 
+class MethodUnknown(Unimplemented):
+    """The server knows no such method."""
+
+    reason = "METHOD_UNKNOWN"
+
+
 def _subclasses(base: type[ThreadkeepError]) -> Iterator[type[ThreadkeepError]]:
     for child in base.__subclasses__():
         yield child
@@ -332,6 +338,7 @@ __all__ = [
     "LimitExceeded",
     "MessageNotFound",
     "MessageSourceMixed",
+    "MethodUnknown",
     "NoIdentity",
     "NotFound",
     "OffsetOutOfRange",

@@ -48,7 +48,7 @@ from threadkeep_runtime.loops.schedules import Schedules
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
-from threadkeep_runtime.service.answers import check_answer
+from threadkeep_runtime.service.answers import bounded, check_answer
 from threadkeep_runtime.service.checkpoint_service import CheckpointServicer
 from threadkeep_runtime.service.event_service import EventServicer
 from threadkeep_runtime.service.outbox_convert import arrival_reader
@@ -187,7 +187,9 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         pager = Pager(secret, max_size=limits["max_page_size"])
         places = QueuePlaces(database, limits["max_queued_tasks"], settings.queue_limits)
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
+        steps = limits["max_schema_steps"]
+        checks = bounded(check_answer, steps), bounded(check_state, steps)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, checks[0], places, checks[1], sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         purger = Purger(
             database, pipeline, sweeper, settings.receipt_ttl_seconds, settings.outbox.delivered_ttl_seconds

@@ -31,6 +31,7 @@ LIMITS = (
     Limit("max_state_schema_bytes", 64 * 1024, "Describe less of the value."),
     Limit("max_outbox_message_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
     Limit("max_pending_deliveries", 10_000, "Per target. Wait for its deliveries, or settle its dead letters."),
+    Limit("max_schema_steps", 10_000, "Per answer or commit. Make the value or its schema smaller."),
     Limit("max_schedules", 1000, "Per scope. Delete some, or submit tasks yourself."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )

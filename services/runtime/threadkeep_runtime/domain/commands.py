@@ -327,6 +327,14 @@ class EndCanceled(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside(Command):
+    """A queued run that can't be given to any worker: what is stored of it can't be read."""
+
+    kind = "set_aside"
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimeOutAttempt(Command):
     """A lease has lasted as long as its task allows."""
 

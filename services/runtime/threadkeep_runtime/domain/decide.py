@@ -15,7 +15,7 @@ from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.deletion import delete_session
 from threadkeep_runtime.domain.forking import fork_session
 from threadkeep_runtime.domain.purging import purge_thread
-from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run
+from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run, set_aside
 from threadkeep_runtime.domain.sending import deliver_message, deliver_task
 from threadkeep_runtime.domain.sessions import create_session, update_session
 from threadkeep_runtime.domain.tasks import cancel_task, submit_task
@@ -49,6 +49,7 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.RecoverLease: recover_lease,
     commands.EndCanceled: end_canceled,
     commands.PassDeadline: pass_deadline,
+    commands.SetAside: set_aside,
     commands.TimeOutAttempt: time_out_attempt,
     commands.TimeOutTask: time_out_task,
     commands.DeliverMessage: deliver_message,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,7 @@ from threadkeep_runtime.domain.errors import SessionNotFound
 from threadkeep_runtime.domain.state import Declaration, declare
 from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
+from threadkeep_runtime.service.answers import bounded
 from threadkeep_runtime.service.audit_convert import record_to_proto, records_of
 from threadkeep_runtime.service.calls import CHUNK, answer, fill, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
@@ -50,7 +52,12 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         call = current_call()
         commit = request.commit
         lease = parse.optional_lease(commit)
-        disposition = parse.disposition_of(commit, new_id, self.rooms.limits)
+        read = bounded(parse.disposition_of, self.rooms.limits["max_schema_steps"])
+        if any(draft.HasField("default_answer") for draft in commit.awaiting.tickets):
+            # A default is held against its schema: beside the loop, which has other calls to serve meanwhile.
+            disposition = await asyncio.to_thread(read, commit, new_id, self.rooms.limits)
+        else:
+            disposition = read(commit, new_id, self.rooms.limits)
         if disposition is None and not any(getattr(commit, name) for name in _FACTS):
             raise FieldInvalid("commit", f"needs a disposition, or any of {', '.join(_FACTS)}")
         ops = ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops", self.rooms.limits)

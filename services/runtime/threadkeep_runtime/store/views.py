@@ -72,6 +72,7 @@ _MAY_END_A_RUN = (
     commands.ReleaseRun,
     commands.PassDeadline,
     commands.OpenDueTask,
+    commands.SetAside,
     commands.TimeOutTask,
     *_ENDS_LEASES,
 )
@@ -236,7 +237,11 @@ def _run_named(command: commands.Command) -> str | None:
     lease = getattr(command, "lease", None)
     if lease is not None:
         return str(lease.run_id)
-    return getattr(command, "run_id", None) if isinstance(command, (commands.LeaseRun, *_ENDS_LEASES)) else None
+    return (
+        getattr(command, "run_id", None)
+        if isinstance(command, (commands.LeaseRun, commands.SetAside, *_ENDS_LEASES))
+        else None
+    )
 
 
 def _task_named(command: commands.Command) -> str | None:

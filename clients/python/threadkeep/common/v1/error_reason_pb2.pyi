@@ -150,6 +150,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: the scope lies outside the caller's grant, or the write aims at a broader scope."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 150
     """INTERNAL: a fault of the server. Its log has the details under the trace id."""
+    ERROR_REASON_METHOD_UNKNOWN: _ErrorReason.ValueType  # 160
+    """UNIMPLEMENTED: the server knows no such method: it is older than the caller, or another service."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error is a google.rpc.Status whose google.rpc.ErrorInfo has the domain `threadkeep` and as `reason` the name of
@@ -284,4 +286,6 @@ ERROR_REASON_SCOPE_FORBIDDEN: ErrorReason.ValueType  # 140
 """PERMISSION_DENIED: the scope lies outside the caller's grant, or the write aims at a broader scope."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 150
 """INTERNAL: a fault of the server. Its log has the details under the trace id."""
+ERROR_REASON_METHOD_UNKNOWN: ErrorReason.ValueType  # 160
+"""UNIMPLEMENTED: the server knows no such method: it is older than the caller, or another service."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
