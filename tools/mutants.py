@@ -67,7 +67,13 @@ MUTANTS = (
     Mutant(
         "R5",
         "the look for an open run",
-        (Edit("domain/tasks.py", 'if view.run is not None and command.strategy == "REJECT":', "if False:"),),
+        (
+            Edit(
+                "domain/tasks.py",
+                'if view.run is not None and command.strategy == "REJECT" and not',
+                "if False and not",
+            ),
+        ),
         "tests/conformance/runtime/test_tasks.py::test_a_busy_session_refuses_a_second_task[memory-embedded]",
     ),
     Mutant(
@@ -132,7 +138,7 @@ MUTANTS = (
         "X3",
         "the comparison of fingerprints",
         (
-            Edit("pipeline/transaction.py", " if fingerprint == request.fingerprint else RequestIdReused()", ""),
+            Edit("pipeline/transaction.py", "if fingerprint != request.fingerprint:", "if False:"),
             Edit("commands/base.py", "if found[0] != request.fingerprint:", "if False:"),
         ),
         GENERATED + "test_a_request_id_is_not_used_for_another_request[memory-embedded-TaskService.SubmitTask]",

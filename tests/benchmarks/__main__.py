@@ -19,7 +19,7 @@ async def run(names: list[str], scale: Scale) -> list[Row]:
     chosen = [case for case in CASES if not names or any(case.name.startswith(name) for name in names)]
     rows = []
     for case in chosen:
-        stage = Stage(case.services)
+        stage = Stage(case.services, case.environment)
         try:
             await stage.open()
             if not rows:

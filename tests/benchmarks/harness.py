@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -48,6 +48,8 @@ class Case(ABC):
     """True if the ratio should be at least the target, False if at most."""
     services: ClassVar[tuple[str, ...]] = ("config", "runtime")
     """What runs in the measured process."""
+    environment: ClassVar[Mapping[str, str]] = {}
+    """What that process is told beside; `{folder}` in a value is a folder of its own, on the database's disk."""
 
     def __init__(self, stage: Stage, scale: Scale) -> None:
         self.stage = stage

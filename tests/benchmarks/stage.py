@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 class Stage:
     """A running server on a fresh database. It is what `tests.support` calls a suite."""
 
-    def __init__(self, services: Sequence[str]) -> None:
+    def __init__(self, services: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self.services = tuple(services)
+        self._environment = dict(environment or {})
         self._databases: Databases | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._channel: grpc.aio.Channel | None = None
@@ -44,6 +45,7 @@ class Stage:
             self.url,
             *self.services,
             cwd=ROOT,
+            env={**os.environ, **self._told()},
             stdout=asyncio.subprocess.PIPE,
         )
         assert self._process.stdout is not None
@@ -94,10 +96,18 @@ class Stage:
         kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
         return int(kilobytes) * 1024
 
+    def folder(self) -> Path:
+        """A new folder on the database's disk."""
+        assert self._databases is not None
+        return self._databases.folder()
+
+    def _told(self) -> dict[str, str]:
+        folder = str(self.folder()) if any("{folder}" in value for value in self._environment.values()) else ""
+        return {name: value.replace("{folder}", folder) for name, value in self._environment.items()}
+
     def flush_seconds(self) -> float:
         """The machine's own flush time: the median of 20 writes of 8 KiB with fsync, beside the database."""
-        assert self._databases is not None
-        path = self._databases.folder() / "flush"
+        path = self.folder() / "flush"
         times = []
         with path.open("wb", buffering=0) as file:
             for _ in range(20):

@@ -290,6 +290,7 @@ async def test_artifacts_go_in_and_come_out(shell: Shell) -> None:
 
 async def test_the_same_request_id_has_one_effect(shell: Shell) -> None:
     await shell.json("sessions", "create", "--id", "gone", "--artifacts", "keep")
+    assert (await shell.json("sessions", "fork", "gone", "--id", "kept"))["forked_from_session_id"] == "gone"
     assert (await shell.json("sessions", "delete", "gone", "--artifacts", "delete"))["commit_sequence"] == 2
     assert (await shell.fails("sessions", "get", "gone"))[0] == NOT_FOUND
     policy = await shell.json("retention", "set", "--tasks", "age=30d,keep=2", "--receipts", "7d")
@@ -353,22 +354,6 @@ async def test_tables_are_for_people(shell: Shell) -> None:
     assert "max_artifact_bytes" in info
     help_text = (await shell.run("--help"))[1]
     assert "Exit codes" in help_text
-
-
-@pytest.mark.rule("R11", "R12")
-async def test_a_thread_and_its_state_keys_are_shown(shell: Shell) -> None:
-    declared = await shell.json("state", "declare", "plan", "--merge", "disjoint", "--schema", '{"type": "string"}')
-    assert declared["declaration"]["merge"] == "STATE_MERGE_DISJOINT"
-    code, output, _ = await shell.run("state", "list")
-    assert (code, output.splitlines()[1].split()[:3]) == (0, ["plan", "thread", "disjoint"])
-    await shell.json("sessions", "create", "--id", "s-1")
-    view = await shell.json("thread", "view", "s-1")
-    assert (view["commit_sequence"], view["state"], view["tickets"]) == (1, [], [])
-    await shell.json("sessions", "update", "s-1", "--title", "later")
-    assert (await shell.json("thread", "view", "s-1", "--at", "1"))["commit_sequence"] == 1
-    kinds = [one["kind"] for one in await shell.json("thread", "commits", "s-1")]
-    assert kinds == ["update_session", "create_session"]
-    assert (await shell.fails("thread", "view", "s-2"))[0] == NOT_FOUND
 
 
 @pytest.mark.rule("R21")

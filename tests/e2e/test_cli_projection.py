@@ -10,8 +10,9 @@ pytestmark = pytest.mark.suite(backends=["sqlite"], topologies=["split"])
 
 
 async def test_the_projection_is_looked_after_from_a_script(shell: Shell) -> None:
-    created = await shell.json("sessions", "create", "--id", "s-1", "--title", "Hello")
-    await shell.json("messages", "list", "s-1", "--at-least", created["receipt"]["cursor"])
+    await shell.json("sessions", "create", "--id", "s-1", "--title", "Hello")
+    (event,) = await shell.json("events", "list", "--session", "s-1")
+    await shell.json("messages", "list", "s-1", "--at-least", event["cursor"])
     (share,) = await shell.json("projection", "status")
     assert int(share["applied_count"]) > 0
     assert (await shell.json("projection", "rebuild", "s-1"))["message_count"] == 0

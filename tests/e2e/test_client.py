@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.client_artifacts import use_artifacts
+from tests.support.client_projection import projection_calls
 from tests.support.messages import message
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
@@ -160,6 +161,11 @@ async def _sessions(call: Both, tmp_path: Path) -> None:
         await call("retention.set", expected_revision=0)
     assert await call("retention.get") == policy
     assert (await call("retention.purge")).events == 0
+    forked = (await call("sessions.fork", session_id, title="forked", commit_sequence=1)).session
+    assert (forked.forked_from_session_id, forked.forked_from_commit, forked.title) == (session_id, 1, "forked")
+    with pytest.raises(errors.CheckpointNotFound):
+        await call("sessions.fork", session_id, checkpoint_id="none")
+    await call("sessions.delete", forked.session_id)
     doomed = (await call("sessions.create", title="doomed")).session.session_id
     assert (await call("sessions.delete", doomed, expected_revision=1)).receipt.commit_sequence == 2
     with pytest.raises(errors.SessionNotFound):
@@ -200,8 +206,15 @@ async def _runs(call: Both, tmp_path: Path) -> None:
     with pytest.raises(errors.StateKeyUndeclared):
         await call("threads.commit", unknown)
     awaiting.state.add(key="plan", set_json='{"step": 1}')
+    awaiting.audit.add(action="question.asked", target="plan")
     awaiting.messages.add(append=message("asking", "m-1", role=content_pb2.MESSAGE_ROLE_ASSISTANT))
-    (ticket_id,) = (await call("threads.commit", awaiting)).ticket_ids
+    asked = await call("threads.commit", awaiting)
+    (ticket_id,) = asked.ticket_ids
+    verified = await call("threads.verify", task.session_id, page_size=2)
+    assert [(one.first_commit, one.last_commit) for one in verified] == [(1, 2), (3, 3)]
+    assert verified[-1].digest == asked.receipt.digest
+    (record,) = await call("threads.list_audit", session_id=task.session_id, actions=["question.asked"])
+    assert (record.commit_sequence, record.target) == (3, "plan")
     (view,) = await call("threads.view", task.session_id)
     assert [one.ticket_id for one in view.tickets] == [ticket_id]
     assert [one.value_json for one in view.state] == ['{"step": 1}']
@@ -281,16 +294,7 @@ async def _events(call: Both, task: task_pb2.Task, cursor: bytes) -> None:
     assert len(await call("summaries.list_sessions", page_size=1)) == 2
     assert [one.task_id for one in await call("summaries.list_tasks", session_id=task.session_id)] == [task.task_id]
     assert [one.run_id for one in await call("summaries.list_runs", task_id=task.task_id)] == [task.run_id]
-    assert len(await call("projection_admin.get_status")) >= 1
-    assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2
-    built = await call.first("projection_admin.rebuild", lambda items: bool(items) and items[-1].is_done)
-    assert (built[-1].session_count, built[-1].removed_count) == (2, 0)
-    assert await call("projection_admin.list_poison_events") == []
-    assert (await call("projection_admin.retry_poison_events")).session_count == 0
-    with pytest.raises(errors.ScopeForbidden):
-        await call("projection_admin.pause", 0.001)
-    with pytest.raises(errors.ScopeForbidden):
-        await call("projection_admin.resume")
+    await projection_calls(call, task)
     for service in ("runtime", "config", "artifacts", "projection"):
         assert service in (await call("info.get", service)).services
 

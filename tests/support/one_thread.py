@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.chain_law import check_chain
+from tests.support.thread_facts import Conversation, Keys
 from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.checkpoints import CheckpointIndex, CheckpointPut
@@ -48,6 +50,8 @@ class OneThread:
         self.commits: list[Decision] = []
         self.checkpoints: dict[tuple[str, str], int] = {}
         """Which commit recorded each."""
+        self.conversation = Conversation()
+        self.keys = Keys()
         self.epochs: dict[str, list[int]] = {}
         self._numbers = itertools.count(1)
 
@@ -185,6 +189,8 @@ class OneThread:
             next_task=waiting[0] if waiting else None,
             selected=selected,
             root_before_task=None if run is None else self.root_before(run.task_id),
+            messages=self.conversation.known(command),
+            state=self.keys.held(command),
             checkpoints=CheckpointIndex(
                 floor=thread.checkpoint_top if thread else "",
                 deleted_floor=thread.checkpoint_floor if thread else "",
@@ -217,6 +223,9 @@ class OneThread:
         else:
             assert (decision.first_event_sequence, decision.last_event_sequence) == (0, 0)
         self._check_finality(decision)
+        check_chain(decision, self.thread)
+        self.conversation.apply(decision)
+        self.keys.apply(decision)
         self.thread = thread
         self.commits.append(decision)
         self.events.extend(decision.events)

@@ -106,6 +106,7 @@ def _passed_on(name: str, about: str) -> None:
 _passed_on("up", "Runs all four services in this process.")
 _passed_on("serve", "Runs one service alone.")
 _passed_on("migrate", "Brings schemas up to date.")
+_passed_on("renew-log", "Gives the event log a new incarnation after a restore.")
 _passed_on("check", "Says whether services could start here.")
 
 

@@ -61,7 +61,11 @@ def _log(told: Told) -> list[str]:
         found.append(f"the last event is {told.events[-1].type}")
     if any(event.type == "demo.late" for event in told.events):
         found.append("the late commit left an event")
-    saved = [_content(event.payload.data)["checkpoint_id"] for event in told.events if event.type.endswith(".saved")]
+    saved = [
+        _content(event.payload.data)["checkpoint_id"]
+        for event in told.events
+        if event.type.endswith(".checkpoint.saved")
+    ]
     if len(set(saved)) != len(saved):
         found.append("a checkpoint was recorded twice")
     return found

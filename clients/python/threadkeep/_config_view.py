@@ -85,10 +85,10 @@ class ConfigView:
         self._incoming = None
         changes = [ConfigChange(old.get(key), entity) for key, entity in new.items() if old.get(key) != entity]
         changes += [ConfigChange(entity, None) for key, entity in old.items() if key not in new]
-        self._entities = new
-        self._names = {}
+        names: dict[tuple[int, str], dict[ScopeId, Entity]] = {}
         for key, entity in new.items():
-            self._names.setdefault(key[:2], {})[key[2]] = entity
+            names.setdefault(key[:2], {})[key[2]] = entity
+        self._entities, self._names = new, names
         self.revision = revision
         return sorted(changes, key=lambda change: change.entity.revision)
 
@@ -96,14 +96,17 @@ class ConfigView:
         entity = change.entity
         key = _key(entity)
         before = self._entities.get(key)
-        scopes = self._names.setdefault(key[:2], {})
+        # A new dict each time: threads that read the old one find it as it was.
+        scopes = {scope: one for scope, one in self._names.get(key[:2], {}).items() if scope != key[2]}
         if not entity.deleted:
             self._entities[key] = scopes[key[2]] = entity
+            self._names[key[:2]] = scopes
             return ConfigChange(before, entity)
         self._entities.pop(key, None)
-        scopes.pop(key[2], None)
-        if not scopes:
-            del self._names[key[:2]]
+        if scopes:
+            self._names[key[:2]] = scopes
+        else:
+            self._names.pop(key[:2], None)
         return None if before is None else ConfigChange(before, None)
 
     def _is_candidate(self, scope: ScopeId, entity: Entity) -> bool:

@@ -90,6 +90,7 @@ class Sessions(Part):
     list = _pages(sessions.list)
     update = _unary(sessions.update)
     delete = _unary(sessions.delete)
+    fork = _unary(sessions.fork)
 
 
 class Tasks(Part):
@@ -159,6 +160,8 @@ class Threads(Part):
     commit = _unary(threads.commit)
     view = _pages(threads.view)
     list_commits = _pages(threads.list_commits)
+    verify = _pages(threads.verify)
+    list_audit = _pages(threads.list_audit)
     declare_state_keys = _unary(threads.declare_state_keys)
     list_state_keys = _pages(threads.list_state_keys)
 

@@ -165,6 +165,12 @@ class AsyncConfigCache:
             await self._moved.wait_for(is_true)
 
     async def _run(self) -> None:
+        try:
+            await self._keep_following()
+        finally:
+            self._is_connected = False
+
+    async def _keep_following(self) -> None:
         retry, attempt = self._client._options.retry or RetryPolicy(), 0
         while True:
             before = self._told_at

@@ -107,6 +107,12 @@ class CheckpointValueNotFound(NotFound):
     reason = "CHECKPOINT_VALUE_NOT_FOUND"
 
 
+class CheckpointNotFound(NotFound):
+    """No such checkpoint in the session."""
+
+    reason = "CHECKPOINT_NOT_FOUND"
+
+
 class MessageNotFound(NotFound):
     """No such message in the caller's scope."""
 
@@ -242,6 +248,17 @@ class PeerUnavailable(Unavailable):
     reason = "PEER_UNAVAILABLE"
 
 
+class AuditMismatch(DataLoss):
+    """What is stored of a thread is not what its chain of commits says."""
+
+    reason = "AUDIT_MISMATCH"
+
+    @property
+    def commit_sequence(self) -> int | None:
+        """The first commit that does not match."""
+        return self._number("commit_sequence")
+
+
 class ScopeRequired(Unauthenticated):
     """The call names no scope."""
 
@@ -266,6 +283,12 @@ class ServerFault(Internal):
     reason = "INTERNAL"
 
 
+class MethodUnknown(Unimplemented):
+    """The server knows no such method."""
+
+    reason = "METHOD_UNKNOWN"
+
+
 def _subclasses(base: type[ThreadkeepError]) -> Iterator[type[ThreadkeepError]]:
     for child in base.__subclasses__():
         yield child
@@ -283,8 +306,10 @@ __all__ = [
     "AgentUnresolved",
     "AlreadyExists",
     "ArtifactNotFound",
+    "AuditMismatch",
     "CheckpointDeleted",
     "CheckpointIdOrder",
+    "CheckpointNotFound",
     "CheckpointValueNotFound",
     "CommitCompacted",
     "CommitUnknown",
@@ -313,6 +338,7 @@ __all__ = [
     "LimitExceeded",
     "MessageNotFound",
     "MessageSourceMixed",
+    "MethodUnknown",
     "NoIdentity",
     "NotFound",
     "OffsetOutOfRange",

@@ -137,6 +137,14 @@ class Internal(ThreadkeepError):
     reason = "INTERNAL"
 
 
+class MethodUnknown(ThreadkeepError):
+    """The server knows no such method."""
+
+    code = "UNIMPLEMENTED"
+    reason = "METHOD_UNKNOWN"
+    default_message = "This server knows no such method: it is older than the caller, or another service."
+
+
 # --- errors that every service shares ---------------------------------------------------------------------------------
 
 

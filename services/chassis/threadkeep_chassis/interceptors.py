@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 import structlog
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from opentelemetry import trace
 
 from threadkeep_chassis import errors
@@ -61,13 +61,13 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler:
-        """Returns the wrapped handler of the method; an unknown method stays unknown."""
+        """Returns the wrapped handler of the method; an unknown method is refused with a reason too (X6)."""
         method = handler_call_details.method
         wrapped = self._wrapped.get(method)
         if wrapped is None:
             handler = await continuation(handler_call_details)
             if handler is None:
-                return handler
+                return _UNKNOWN
             wrapped = self._wrap(method, method_rule(method), handler)
             self._wrapped[method] = wrapped
         return wrapped
@@ -84,7 +84,9 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, method: str, rule: MethodRule | None, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
         codec = {
-            "request_deserializer": handler.request_deserializer,
+            "request_deserializer": handler.request_deserializer
+            if rule is None
+            else _careful(handler.request_deserializer),
             "response_serializer": handler.response_serializer,
         }
         if handler.request_streaming:
@@ -145,6 +147,8 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
         """The request after validation, or the stream whose messages are validated as they come."""
         if rule is None:
             return request
+        if request is _MALFORMED:
+            raise _malformed()
         if isinstance(request, Message):
             self._check_size(request)
             self._validator.check_request(rule, request)
@@ -159,10 +163,38 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
     async def _checked_stream(self, rule: MethodRule, requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
         first = True
         async for request in requests:
+            if request is _MALFORMED:
+                raise _malformed()
             self._check_size(request)
             self._validator.check_request(rule, request, first=first)
             first = False
             yield request
+
+
+_MALFORMED: Any = object()
+"""Stands for a request that is no message of its type: the framework would answer INTERNAL without a reason."""
+
+
+def _careful(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def read(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _MALFORMED
+
+    return read
+
+
+def _malformed() -> errors.FieldInvalid:
+    return errors.FieldInvalid("request", "must be a serialized message of the method's type")
+
+
+async def _refuse_unknown(request: Any, context: grpc.aio.ServicerContext) -> Any:
+    status = to_grpc_status(errors.MethodUnknown())
+    await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+_UNKNOWN = grpc.unary_unary_rpc_method_handler(_refuse_unknown)
 
 
 class _Serving:

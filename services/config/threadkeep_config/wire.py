@@ -17,7 +17,7 @@ from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
 from threadkeep_chassis.scope import Scope, check_scope_values
 from threadkeep_config import schemas
 from threadkeep_config.domain import checks, definitions
-from threadkeep_config.domain.redaction import redacted
+from threadkeep_config.domain.redaction import may_hold_secrets, redacted
 from threadkeep_config.domain.values import API, Content, Entity, EntityType, Key, Source
 
 
@@ -104,7 +104,27 @@ def entity_to(entity: Entity) -> entity_pb2.Entity:
     """Renders an entity."""
     text = entity.content.definition
     # What is stored was parsed strictly once, and this is much faster.
-    return _render(entity, definition_to(redacted(text, json.loads(text))) if text else None)
+    return _render(entity, definition_to(shown(entity.content, json.loads(text))) if text else None)
+
+
+def shown(content: Content, definition: dict[str, Any]) -> dict[str, Any]:
+    """A content's definition for whoever may read it: without secrets that are stored all the same (C8)."""
+    # Not by the digest, which whoever wrote past the checks may have left as it was.
+    text_hash = hash(content.definition)
+    if not may_hold_secrets(definition) or text_hash in _CLEAN:
+        return definition
+    found = redacted(definition)
+    if found != definition:
+        return found
+    while len(_CLEAN) >= CLEAN_KEPT:
+        _CLEAN.pop(next(iter(_CLEAN)))
+    _CLEAN[text_hash] = None
+    return definition
+
+
+_CLEAN: dict[int, None] = {}
+"""Definitions that were found to hold no secret: looking takes longer than rendering."""
+CLEAN_KEPT = 32_768
 
 
 def entity_summary(entity: Entity) -> entity_pb2.Entity:

@@ -234,6 +234,26 @@ def check(
     raise typer.Exit(int(found))
 
 
+@app.command("renew-log")
+def renew_log(
+    database: Database = None,
+    direct: Direct = None,
+    data_dir: DataDir = None,
+    log_level: Level = "WARNING",
+    log_format: Format = None,
+) -> None:
+    """Run this once after the runtime's data was restored to an earlier point.
+
+    The event log gets a new incarnation: cursors from before are refused as unknown, and followers (the projection
+    among them) build anew instead of missing what happens again under the same numbers. A data directory must not be in
+    use.
+    """
+    _configure(log_level, log_format)
+    with told_failures():
+        (place,) = places(["runtime"], database=database, direct=direct, data_dir=data_dir)
+        uvloop.run(upkeep.renew_log(place))
+
+
 @app.command()
 def version() -> None:
     """Prints the version."""

@@ -123,6 +123,12 @@ def migrations_of(service: str) -> MigrationSet:
     return migrations
 
 
+async def renew_runtime_log(url: str) -> str:
+    """Gives the runtime's log a new incarnation, which it returns."""
+    renewed: str = await _server("runtime").renew_log(url)
+    return renewed
+
+
 def build(place: Place, told: Told) -> tuple[Service, ServerSettings]:
     """Builds a service. Raises Misconfigured, pydantic's ValidationError, DatabaseUrlInvalid."""
     make = _server(place.service).build

@@ -1,4 +1,4 @@
-"""`migrate` and `check`: bring schemas up to date, and say whether a service could start here."""
+"""`migrate`, `check`, `renew-log`: schemas up to date, whether a service could start, a log that was restored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_chassis.migrations import SchemaOutOfRange, check_version, migrate
 from threadkeep_chassis.peers import open_channel
 from threadkeep_embedded.exits import Exit
-from threadkeep_embedded.services import Place, migrations_of
+from threadkeep_embedded.services import Misconfigured, Place, migrations_of, renew_runtime_log
 
 PEER_SECONDS = 5.0
 
@@ -28,6 +28,14 @@ async def migrate_all(where: Sequence[Place]) -> None:
             print(f"{place.service}: {report.before or 'nothing'} -> {report.after}", flush=True)
         else:
             print(f"{place.service}: at {report.after}", flush=True)
+
+
+async def renew_log(place: Place) -> None:
+    """Gives the runtime's log a new incarnation, and says which."""
+    if place.file is not None and not place.file.exists():
+        # Opening the file would make it.
+        raise Misconfigured(f"there is no {place.file}")
+    print(f"runtime: the log's incarnation is {await renew_runtime_log(place.url)}", flush=True)
 
 
 async def check_all(where: Sequence[Place], peers: Mapping[str, str]) -> Exit:

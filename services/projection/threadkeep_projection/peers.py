@@ -130,7 +130,7 @@ class Runtime:
         )
         stub = checkpoint_service_pb2_grpc.CheckpointServiceStub(self._channel())
         try:
-            frames = self._stream(stub.ReadValue(request, metadata=caller.metadata))
+            frames = self._stream(stub.ReadValue(request, metadata=caller.metadata, timeout=_READ_SECONDS))
             return b"".join([frame.data async for frame in frames])
         except ThreadkeepError as error:
             if error.reason != VALUE_GONE:

@@ -29,7 +29,7 @@ from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.loops import Loops
 from threadkeep_chassis.meta import load_token_secret
-from threadkeep_chassis.migrations import MigrationSet, prepare
+from threadkeep_chassis.migrations import MigrationSet, check_version, prepare
 from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.signals import signals_for
@@ -40,7 +40,6 @@ from threadkeep_runtime.commands.schedules import Firing
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.replicas import join_replicas
-from threadkeep_runtime.loops.outbox_purge import purge_outbox
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.loops.recovery import Recovery
 from threadkeep_runtime.loops.relay import Relay, RelayMetrics
@@ -49,7 +48,7 @@ from threadkeep_runtime.loops.schedules import Schedules
 from threadkeep_runtime.loops.sweeping import sweep_chunks, sweep_items
 from threadkeep_runtime.peers import ConfigPeer
 from threadkeep_runtime.pipeline import Failpoints, Pipeline, PipelineMetrics, PipelineSettings
-from threadkeep_runtime.service.answers import check_answer
+from threadkeep_runtime.service.answers import bounded, check_answer
 from threadkeep_runtime.service.checkpoint_service import CheckpointServicer
 from threadkeep_runtime.service.event_service import EventServicer
 from threadkeep_runtime.service.outbox_convert import arrival_reader
@@ -68,6 +67,7 @@ from threadkeep_runtime.service.ticket_service import TicketServicer
 from threadkeep_runtime.service.worker_service import WorkerServicer
 from threadkeep_runtime.settings import LIMITS, RuntimeSettings
 from threadkeep_runtime.store.events_read import log_head
+from threadkeep_runtime.store.incarnation import set_incarnation
 
 MIGRATIONS = MigrationSet("runtime", "threadkeep_runtime")
 
@@ -77,6 +77,22 @@ _SERVICES = (
     "Checkpoint", "Event", "Outbox", "Retention", "Run", "Schedule", "Session", "Store", "Task", "Thread", "Ticket",
     "Worker",
 )  # fmt: skip
+
+
+async def renew_log(url: str) -> str:
+    """Gives the event log a new incarnation, after its database was restored to an earlier point; returns it (R14).
+
+    Every cursor that was given before is CURSOR_UNKNOWN then, and whoever follows begins anew. On PostgreSQL it may be
+    in use. Raises DataOwned, SchemaOutOfRange, Unavailable.
+    """
+    database = await Database.open(DatabaseUrl.parse(url), "runtime", purpose="threadkeep renew-log")
+    try:
+        await check_version(database, MIGRATIONS)
+        incarnation = new_id()
+        await database.retrying(lambda connection: connection.run(lambda sync: set_incarnation(sync, incarnation)))
+        return incarnation
+    finally:
+        await database.close()
 
 
 def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
@@ -171,9 +187,13 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         pager = Pager(secret, max_size=limits["max_page_size"])
         places = QueuePlaces(database, limits["max_queued_tasks"], settings.queue_limits)
         sweeper = Sweeper(database, failpoints, settings.sweep_rows)
-        commands = Commands(database, pipeline, ConfigPeer(peers), signals, check_answer, places, check_state, sweeper)
+        steps = limits["max_schema_steps"]
+        checks = bounded(check_answer, steps), bounded(check_state, steps)
+        commands = Commands(database, pipeline, ConfigPeer(peers), signals, checks[0], places, checks[1], sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
-        purger = Purger(database, pipeline, sweeper, settings.receipt_ttl_seconds)
+        purger = Purger(
+            database, pipeline, sweeper, settings.receipt_ttl_seconds, settings.outbox.delivered_ttl_seconds
+        )
         retention.purger = purger
         for servicer in (
             checkpoints, outbox, retention, runs, schedules, sessions, store, tasks, threads, tickets, worker,
@@ -206,8 +226,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
             loops,
         )
         loops.add("outbox", relay.run)
-        delivered_ttl = timedelta(seconds=settings.outbox.delivered_ttl_seconds)
-        loops.every("outbox_purge", PURGE_SECONDS, lambda: purge_outbox(database, delivered_ttl))
+        loops.every("outbox_purge", PURGE_SECONDS, purger.purge_delivered)
         loops.every("deletions", settings.sweep_interval_seconds, sweeper.sweep_all)
         loops.every("store_sweep", settings.store_sweep_interval_seconds, lambda: sweep_items(database))
         staged_ttl = timedelta(seconds=settings.staged_value_ttl_seconds)

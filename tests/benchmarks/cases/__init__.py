@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.cases.artifacts import ArtifactDownload, ArtifactList, ArtifactUpload
+from tests.benchmarks.cases.artifacts import (
+    ArtifactDownload,
+    ArtifactDownloadDirectory,
+    ArtifactList,
+    ArtifactUpload,
+    ArtifactUploadDirectory,
+)
 from tests.benchmarks.cases.commits import Commit64, CommitLatency, CommitLongThread
 from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
 from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
@@ -29,5 +35,7 @@ CASES: tuple[type[Case], ...] = (
     ConfigResolveMany,
     ArtifactUpload,
     ArtifactDownload,
+    ArtifactUploadDirectory,
+    ArtifactDownloadDirectory,
     ArtifactList,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import ClassVar
 
 from tests.benchmarks.harness import Case, median_latency
 from tests.support.artifacts import MIB, header
@@ -46,6 +48,16 @@ class _Content(Case):
 
         version: artifact_pb2.ArtifactVersion = (await self.stub.UploadVersion(parts(), metadata=self.metadata)).version
         return version
+
+    async def download(self, artifact_id: str) -> float:
+        """One download: MiB per second."""
+        started = time.perf_counter()
+        request = transfer_pb2.DownloadVersionRequest(artifact_id=artifact_id)
+        received = 0
+        async for frame in self.stub.DownloadVersion(request, metadata=self.metadata):
+            received += len(frame.chunk)
+        assert received == self.count * MIB
+        return self.count / (time.perf_counter() - started)
 
 
 class ArtifactUpload(_Content):
@@ -90,13 +102,7 @@ class ArtifactDownload(_Content):
 
     async def product(self) -> float:
         """A download."""
-        started = time.perf_counter()
-        request = transfer_pb2.DownloadVersionRequest(artifact_id=self.artifact_id)
-        received = 0
-        async for frame in self.stub.DownloadVersion(request, metadata=self.metadata):
-            received += len(frame.chunk)
-        assert received == self.count * MIB
-        return self.count / (time.perf_counter() - started)
+        return await self.download(self.artifact_id)
 
     async def baseline(self) -> float:
         """S, in messages of 1 MiB."""
@@ -104,6 +110,63 @@ class ArtifactDownload(_Content):
         async for _ in self.stage.echo_stream(json.dumps({"count": self.count, "size": MIB}).encode()):
             pass
         return self.count / (time.perf_counter() - started)
+
+
+class _Directory(_Content):
+    environment: ClassVar[Mapping[str, str]] = {
+        "THREADKEEP_ARTIFACTS_CONTENT": "directory",
+        "THREADKEEP_ARTIFACTS_DIRECTORY": "{folder}",
+    }
+    target = 0.6
+
+    async def baseline(self) -> float:
+        """The slower of an empty stream and of the disk, flushed after each 4 MiB."""
+        started = time.perf_counter()
+        async for _ in self.stage.echo_stream(json.dumps({"count": self.count, "size": MIB}).encode()):
+            pass
+        streamed = self.count / (time.perf_counter() - started)
+        return min(streamed, await asyncio.to_thread(self._written))
+
+    def _written(self) -> float:
+        path = self.stage.folder() / "bare"
+        started = time.perf_counter()
+        with path.open("wb", buffering=0) as file:
+            for number in range(self.count):
+                file.write(self.noise)
+                if number % 4 == 3:
+                    os.fsync(file.fileno())
+        seconds = time.perf_counter() - started
+        path.unlink()
+        return self.count / seconds
+
+
+class ArtifactUploadDirectory(_Directory):
+    """In."""
+
+    name = "artifact.directory.upload"
+    what = "an upload into a directory, against the slower of an empty stream and the disk"
+
+    async def product(self) -> float:
+        """An upload."""
+        started = time.perf_counter()
+        await self.upload()
+        return self.count / (time.perf_counter() - started)
+
+
+class ArtifactDownloadDirectory(_Directory):
+    """Out."""
+
+    name = "artifact.directory.download"
+    what = "a download from a directory, against the slower of an empty stream and the disk"
+
+    async def prepare(self) -> None:
+        """Something to download."""
+        await super().prepare()
+        self.artifact_id = (await self.upload()).artifact_id
+
+    async def product(self) -> float:
+        """A download."""
+        return await self.download(self.artifact_id)
 
 
 class ArtifactList(Case):

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import itertools
+import os
 
 import grpc
 import pytest
@@ -13,6 +14,9 @@ from tests.support.descriptors import fresh_id
 from tests.support.examples.world import World
 from tests.support.feeds import append, draft, follow, is_dense, list_request, listed, subscribed
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, event_service_pb2, run_pb2, task_service_pb2
+
+SUBSCRIBE_ROUNDS = int(os.environ.get("SUBSCRIBE_ROUNDS", "40"))
+"""How often a session is made and subscribed to at once; 1000 for a long run."""
 
 
 async def session(world: World) -> str:
@@ -295,7 +299,7 @@ async def test_creating_and_subscribing_at_once_loses_and_doubles_nothing(world:
             assert sorted(one.type for one in events)[:3] == ["a", "b", "c"]
         await asyncio.gather(appending, more)
 
-    for first in range(0, 40, 8):
+    for first in range(0, SUBSCRIBE_ROUNDS, 8):
         await asyncio.gather(*(round_trip(first + number) for number in range(8)))
 
 

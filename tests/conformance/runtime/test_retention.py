@@ -7,17 +7,23 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from tests.support.calls import error_details, refused
+from tests.support.calls import error_details, refused, refusing
+from tests.support.chains import commits, verified
 from tests.support.checkpoints import Saver, checkpoint_id, put, value, write, writes
 from tests.support.descriptors import fresh_id
 from tests.support.feeds import follow
+from tests.support.messages import append
+from tests.support.outbox import DEAD, DELIVERED, deliveries, settled, to_session
 from tests.support.runtime import RUNNING, SUCCEEDED, Runtime, event
 from tests.support.suite import Suite
 from threadkeep.runtime.v1 import (
+    audit_pb2,
     event_service_pb2,
     retention_pb2,
     retention_service_pb2,
+    session_service_pb2,
     task_service_pb2,
+    thread_service_pb2,
 )
 
 pb = retention_service_pb2
@@ -72,11 +78,13 @@ async def test_a_policy_belongs_to_its_scope_and_comes_back_as_it_was_set(suite:
     read = pb.GetRetentionPolicyRequest()
     assert (await ours.call("RetentionService.GetRetentionPolicy", read)).policy == retention_pb2.RetentionPolicy()
     rules = {"tasks": rule(3, 1), "sessions": rule(age=86400.5), "receipts_max_age": duration(100)}
+    rules["delivered_max_age"] = duration(50)
     made = await keep(ours, **rules)
     assert made.revision == 1
     found = (await ours.call("RetentionService.GetRetentionPolicy", read)).policy
     assert found == made
-    assert (found.tasks, found.sessions, found.receipts_max_age) == tuple(rules.values())
+    shown = (found.tasks, found.sessions, found.receipts_max_age, found.delivered_max_age)
+    assert shown == tuple(rules.values())
     assert not (await theirs.call("RetentionService.GetRetentionPolicy", read)).policy.revision
     stale = pb.SetRetentionPolicyRequest(request_id=fresh_id(), expected_revision=0)
     details = await refused(ours.call("RetentionService.SetRetentionPolicy", stale))
@@ -145,6 +153,12 @@ async def test_a_view_of_what_was_purged_is_compacted_and_state_stays(suite: Sui
     assert (details.code, details.reason) == (grpc.StatusCode.OUT_OF_RANGE, "COMMIT_COMPACTED")
     oldest = int(details.metadata["oldest_commit"])
     await view(oldest)
+    fork = session_service_pb2.ForkSessionRequest(
+        request_id=fresh_id(), session_id=session.session_id, commit_sequence=2
+    )
+    assert (await refused(runtime.call("SessionService.ForkSession", fork))).reason == "COMMIT_COMPACTED"
+    fork.commit_sequence = oldest
+    await runtime.call("SessionService.ForkSession", fork)
     assert (await refused(view(oldest - 1))).reason == "COMMIT_COMPACTED"
 
 
@@ -283,3 +297,72 @@ async def test_history_younger_than_receipts_stays(suite: Suite) -> None:
     assert not (await purge(runtime)).events
     details = await refused(keep(runtime, receipts_max_age=duration(60)))
     assert "policy.receipts_max_age" in details.violations
+
+
+@pytest.mark.rule("R17", "R19")
+async def test_audit_records_have_a_retention_of_their_own(suite: Suite) -> None:
+    runtime, other = Runtime(suite), Runtime(suite)
+    for one in (runtime, other):
+        name = (await one.create()).session_id
+        for number in range(6):
+            await one.commit(name, audit=[audit_pb2.AuditDraft(action=f"a{number}")])
+    await keep(runtime, events=OLD)
+    assert (await purge(runtime)).audit == 0
+    assert len(await audited(runtime)) == 6, "history goes without them"
+    await keep(runtime, audit=rule(4))
+    assert (await purge(runtime)).audit == 2
+    assert await audited(runtime) == ["a5", "a4", "a3", "a2"]
+    await keep(runtime, audit=rule(age=1e-6, keep=1))
+    assert (await purge(runtime)).audit == 3
+    assert await audited(runtime) == ["a5"]
+    (page,) = await verified(
+        runtime, (await runtime.call("SessionService.ListSessions", LISTED)).sessions[0].session_id
+    )
+    assert page.purged_parts > 0
+    assert len(await audited(other)) == 6
+
+
+async def audited(runtime: Runtime) -> list[str]:
+    """The actions of the scope's records, newest first."""
+    request = thread_service_pb2.ListAuditRecordsRequest()
+    return [one.action for one in (await runtime.call("ThreadService.ListAuditRecords", request)).records]
+
+
+LISTED = session_service_pb2.ListSessionsRequest()
+
+
+@pytest.mark.rule("R17", "R12", "R19")
+async def test_the_chain_that_is_kept_starts_where_purged_commits_end(suite: Suite) -> None:
+    runtime = Runtime(suite)
+    name = (await runtime.create()).session_id
+    receipts = [(await runtime.commit(name, events=[event()], messages=append(f"m{n}"))).receipt for n in range(6)]
+    await keep(runtime, events=rule(4))
+    await purge(runtime)
+    (page,) = await verified(runtime, name)
+    listed = await commits(runtime, name)
+    oldest = listed[-1].commit_sequence
+    assert oldest > 1
+    assert (page.first_commit, page.last_commit, page.digest) == (oldest, 8, listed[0].digest)
+    assert listed[1].digest == receipts[-1].digest
+    with refusing(grpc.StatusCode.OUT_OF_RANGE, "COMMIT_COMPACTED") as error:
+        await runtime.view(name, oldest - 1)
+    assert error.metadata["oldest_commit"] == str(oldest)
+    (view,) = await runtime.view(name, oldest)
+    assert [one.message.message_id for one in view.messages] == [f"m{n}" for n in range(oldest - 1)]
+
+
+@pytest.mark.rule("R19", "R16")
+async def test_delivered_messages_go_by_their_own_age_and_dead_letters_stay(suite: Suite) -> None:
+    ours, theirs = Runtime(suite), Runtime(suite)
+    for runtime in (ours, theirs):
+        source, target = (await runtime.create()).session_id, (await runtime.create()).session_id
+        drafts = [to_session(target, 1, dedupe_key="k"), to_session("nobody", 1)]
+        await runtime.commit(source, outbox=drafts)
+        assert [one.state for one in await settled(runtime, source)] == [DELIVERED, DEAD]
+    assert "policy.delivered_max_age" in (await refused(keep(ours, delivered_max_age=duration(0)))).violations
+    await keep(ours, delivered_max_age=duration(3600))
+    assert (await purge(ours)).delivered == 0
+    await keep(ours, delivered_max_age=Duration(nanos=1000))
+    assert (await purge(ours)).delivered == 1
+    assert [one.state for one in await deliveries(ours)] == [DEAD]
+    assert [one.state for one in await deliveries(theirs)] == [DELIVERED, DEAD]

@@ -1,10 +1,15 @@
 """The sweeps of expired items (B29) and of staged values that no commit used, seen in the tables."""
 
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
 
+from tests.support.suite import Suite
+from tests.support.waiting import eventually
+from threadkeep import AsyncClient
 from threadkeep_chassis.clock import ManualClock
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.migrations import MigrationSet, migrate, prepare
@@ -86,3 +91,33 @@ def test_a_namespace_as_text_sorts_and_reads_back_as_its_labels() -> None:
     ]
     assert [decode_namespace(encode_namespace(name)) for name in names] == names
     assert sorted(names, key=encode_namespace) == sorted(names)
+
+
+@pytest.mark.rule("R21", "X9")
+@pytest.mark.case("B29", "B92")
+@pytest.mark.suite(
+    backends=["sqlite"],
+    topologies=["split"],
+    services=["config", "runtime"],
+    settings={
+        "runtime": {
+            "store_sweep_interval_seconds": 0.1,
+            "staged_sweep_interval_seconds": 0.1,
+            "staged_value_ttl_seconds": 1.0,
+        }
+    },
+)
+async def test_a_running_server_sweeps_both(suite: Suite) -> None:
+    def rows(table: str) -> int:
+        with closing(sqlite3.connect(suite.urls["runtime"].removeprefix("sqlite:///"))) as file:
+            count: int = file.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            return count
+
+    async with AsyncClient(suite.addresses, scope={"test": "sweep"}) as client:
+        await client.store.put(["a"], "short", {}, ttl=timedelta(seconds=1))
+        await client.store.put(["a"], "long", {}, ttl=timedelta(hours=1))
+        await client.checkpoints.stage_chunk("left", 0, b"x")
+        assert rows("store_items") == 2
+        assert rows("staged_chunks") == 1
+        await eventually(lambda: (rows("store_items"), rows("staged_chunks")) == (1, 0), timeout=60)
+        assert await client.store.get(["a"], "long") is not None

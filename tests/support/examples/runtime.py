@@ -81,6 +81,13 @@ async def update_session(world: World) -> session_service_pb2.UpdateSessionReque
     )
 
 
+@register("SessionService.ForkSession", "session_id")
+async def fork_session(world: World) -> session_service_pb2.ForkSessionRequest:
+    session_id = await with_checkpoint(world)
+    draft = session_service_pb2.SessionDraft(session_id=fresh_id("fork"))
+    return session_service_pb2.ForkSessionRequest(request_id=fresh_id(), session_id=session_id, session=draft)
+
+
 @register("SessionService.DeleteSession", "session_id")
 async def delete_session(world: World) -> session_service_pb2.DeleteSessionRequest:
     session_id = (await world.session()).session.session_id

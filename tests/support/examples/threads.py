@@ -3,7 +3,7 @@
 from tests.support.descriptors import fresh_id
 from tests.support.examples.registry import register
 from tests.support.examples.world import World
-from threadkeep.runtime.v1 import state_pb2, thread_service_pb2
+from threadkeep.runtime.v1 import audit_pb2, state_pb2, thread_service_pb2
 
 
 def declaration(key: str, **more: object) -> state_pb2.StateKeyDeclaration:
@@ -42,3 +42,16 @@ async def declare_state_keys(world: World) -> thread_service_pb2.DeclareStateKey
 async def list_state_keys(world: World) -> thread_service_pb2.ListStateKeysRequest:
     await with_state(world)
     return thread_service_pb2.ListStateKeysRequest()
+
+
+@register("ThreadService.VerifyThread", "session_id")
+async def verify_thread(world: World) -> thread_service_pb2.VerifyThreadRequest:
+    return thread_service_pb2.VerifyThreadRequest(session_id=await with_state(world))
+
+
+@register("ThreadService.ListAuditRecords", "session_id")
+async def list_audit_records(world: World) -> thread_service_pb2.ListAuditRecordsRequest:
+    session_id = (await world.session()).session.session_id
+    record = audit_pb2.AuditDraft(action="refund.approved", target="order 7")
+    await world.commit(session_id=session_id, audit=[record])
+    return thread_service_pb2.ListAuditRecordsRequest(session_id=session_id)

@@ -20,7 +20,7 @@ def _cut(pieces: list[bytes]) -> tuple[dict[int, bytes], StoredContent]:
         chunks.update(assembler.take(piece))
     chunks.update(assembler.last())
     digests = b"".join(hashlib.sha256(chunks[index]).digest() for index in sorted(chunks))
-    return chunks, assembler.content("blob", digests)
+    return chunks, assembler.content("blob", hashlib.sha256(b"".join(pieces)).hexdigest(), digests)
 
 
 @pytest.mark.rule("A3")

@@ -13,6 +13,7 @@ from langchain_core.tools import tool
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, StateGraph
 
+from tests.support.waiting import eventually
 from threadkeep._api.values import to_input
 from threadkeep.common.v1 import payload_pb2
 from threadkeep.config.v1 import entity_pb2
@@ -238,6 +239,16 @@ async def test_a_graph_that_is_idle_goes_with_its_models_and_comes_back_from_its
     async with agents.lease(_manifest("1")):
         assert len(agents) == 1
     assert closed == ["2", "1", "1"]
+
+
+@pytest.mark.rule("C9")
+async def test_the_last_graph_goes_though_no_run_ends_after_it() -> None:
+    agents = Agents({"g": _graph}, Policy(), idle_seconds=0.05)
+    async with agents.lease(_manifest("1")):
+        pass
+    assert len(agents) == 1
+    await eventually(lambda: len(agents) == 0)
+    await agents.close()
 
 
 async def test_many_runs_of_one_agent_build_it_once() -> None:

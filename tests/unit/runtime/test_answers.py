@@ -5,7 +5,7 @@ import json
 import pytest
 
 from threadkeep_runtime.domain.values import Answer
-from threadkeep_runtime.service.answers import answer_problem, schema_problem
+from threadkeep_runtime.service.answers import answer_problem, bounded, schema_problem
 
 NUMBER = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
 
@@ -131,3 +131,14 @@ def test_a_schema_whose_cost_has_no_bound_is_refused(schema: str) -> None:
 def test_the_keywords_mean_what_json_schema_says(schema: dict[str, object], value: object, fits: bool) -> None:
     assert schema_problem(json.dumps(schema)) is None
     assert (answer_problem(Answer(None, json.dumps(value)), (), json.dumps(schema), "answer") is None) == fits
+
+
+@pytest.mark.rule("X9", "R10")
+def test_the_budget_of_a_check_is_a_setting() -> None:
+    schema, value = '{"items": {"type": "integer"}}', json.dumps(list(range(100)))
+    check = (Answer(None, value), (), schema, "answer")
+    assert answer_problem(*check) is None
+    assert bounded(answer_problem, 1000)(*check) is None
+    problem = bounded(answer_problem, 10)(*check)
+    assert problem is not None
+    assert "too many steps" in problem[1]

@@ -32,7 +32,11 @@ def set_(
     sessions: Rule = None,
     checkpoints: Rule = None,
     events: Rule = None,
+    audit: Rule = None,
     receipts: Annotated[str | None, typer.Option("--receipts", help="How long receipts live, such as 7d.")] = None,
+    delivered: Annotated[
+        str | None, typer.Option("--delivered", help="How long delivered messages of the outbox live, such as 7d.")
+    ] = None,
     expected_revision: Annotated[
         int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
     ] = None,
@@ -44,7 +48,9 @@ def set_(
         sessions=_rule(sessions, "--sessions"),
         checkpoints=_rule(checkpoints, "--checkpoints"),
         events=_rule(events, "--events"),
+        audit=_rule(audit, "--audit"),
         receipts_max_age=None if receipts is None else _seconds(receipts, "--receipts"),
+        delivered_max_age=None if delivered is None else _seconds(delivered, "--delivered"),
         expected_revision=expected_revision,
         request_id=request_id,
     )

@@ -146,3 +146,20 @@ def delete(
         request_id=request_id,
     )
     session.show.one(answer.receipt)
+
+
+@command(app)
+def fork(
+    session: Session,
+    session_id: Annotated[str, typer.Argument(help="The session to fork.")],
+    id_: Annotated[str | None, typer.Option("--id", help="The new id. Default: the server assigns one.")] = None,
+    commit: Annotated[int | None, typer.Option("--commit", help="After this commit.")] = None,
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="At this checkpoint.")] = None,
+    title: Annotated[str, typer.Option("--title", help="A title. Default: the source's.")] = "",
+    request_id: RequestId = None,
+) -> None:
+    """Makes a new session that begins as this one was: now, after a commit, or at a checkpoint."""
+    answer = session.client.sessions.fork(
+        session_id, id_, commit_sequence=commit, checkpoint_id=checkpoint, title=title, request_id=request_id
+    )
+    session.show.one(answer.session)

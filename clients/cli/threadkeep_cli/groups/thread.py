@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,15 @@ COMMITS: tuple[Column, ...] = (
     ("EVENTS", lambda row: _span(row["first_event_sequence"], row["last_event_sequence"])),
     ("TIME", field("create_time")),
 )
+RECORDS: tuple[Column, ...] = (
+    ("TIME", field("create_time")),
+    ("ACTION", field("action")),
+    ("TARGET", field("target")),
+    ("ACTOR", field("actor.id")),
+    ("SESSION", field("session_id")),
+    ("COMMIT", field("commit_sequence")),
+)
+_COUNTS = ("present_parts", "purged_parts")
 _LISTS = ("tickets", "state", "messages")
 
 
@@ -52,3 +62,33 @@ def commits(session: Session, session_id: SessionId, limit: Limit = 50, everythi
     """Lists a thread's commits, newest first."""
     found = session.client.threads.list_commits(session_id, page_size=page_size(limit, everything))
     session.show.many(up_to(found, limit, everything), COMMITS, "no commits")
+
+
+@command(app)
+def verify(session: Session, session_id: SessionId) -> None:
+    """Holds what is stored of a thread against the digests of its commits."""
+    found: dict[str, Any] = {}
+    for page in session.client.threads.verify(session_id):
+        plain = to_plain(page)
+        for name in _COUNTS:
+            plain[name] += found.get(name, 0)
+        plain["first_commit"] = found.get("first_commit", plain["first_commit"])
+        found = plain
+    found.pop("next_page_token")
+    session.show.one({**found, "digest": base64.b64decode(found["digest"]).hex()})
+
+
+@command(app)
+def audit(
+    session: Session,
+    session_id: Annotated[str | None, typer.Argument(help="The session's id. Default: all of the scope.")] = None,
+    action: Annotated[list[str] | None, typer.Option("--action", help="Only of this action. Repeatable.")] = None,
+    actor: Annotated[str | None, typer.Option("--actor", help="Only of the actor with this id.")] = None,
+    limit: Limit = 50,
+    everything: All = False,
+) -> None:
+    """Lists audit records, newest first."""
+    found = session.client.threads.list_audit(
+        session_id=session_id, actions=action or [], actor_id=actor, page_size=page_size(limit, everything)
+    )
+    session.show.many(up_to(found, limit, everything), RECORDS, "no audit records")

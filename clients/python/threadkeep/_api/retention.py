@@ -30,14 +30,20 @@ def set(
     sessions: Rule | None = None,
     checkpoints: Rule | None = None,
     events: Rule | None = None,
+    audit: Rule | None = None,
     receipts_max_age: float | datetime.timedelta | None = None,
+    delivered_max_age: float | datetime.timedelta | None = None,
     expected_revision: int | None = None,
     request_id: str | None = None,
 ) -> Call[RetentionPolicy]:
     """Replaces the scope's policy: what gets no rule stays for ever. Raises RevisionConflict, InvalidArgument."""
-    rules = {"tasks": tasks, "sessions": sessions, "checkpoints": checkpoints, "events": events}
+    rules = {"tasks": tasks, "sessions": sessions, "checkpoints": checkpoints, "events": events, "audit": audit}
     given_rules: dict[str, Any] = {name: _rule(rule) for name, rule in rules.items() if rule is not None}
-    policy = RetentionPolicy(**given_rules, **given(receipts_max_age=to_duration(receipts_max_age)))
+    ages = {
+        "receipts_max_age": to_duration(receipts_max_age),
+        "delivered_max_age": to_duration(delivered_max_age),
+    }
+    policy = RetentionPolicy(**given_rules, **given(**ages))
     request = retention_service_pb2.SetRetentionPolicyRequest(
         request_id=request_id or new_request_id(), policy=policy, **given(expected_revision=expected_revision)
     )

@@ -17,6 +17,7 @@ _CREATE = method(session_service_pb2, "SessionService", "CreateSession")
 _GET = method(session_service_pb2, "SessionService", "GetSession")
 _LIST = method(session_service_pb2, "SessionService", "ListSessions")
 _UPDATE = method(session_service_pb2, "SessionService", "UpdateSession")
+_FORK = method(session_service_pb2, "SessionService", "ForkSession")
 _DELETE = method(session_service_pb2, "SessionService", "DeleteSession")
 
 
@@ -101,6 +102,32 @@ def update(
         **given(expected_revision=expected_revision),
     )
     return Call(_UPDATE, request, whole)
+
+
+def fork(
+    session_id: str,
+    new_session_id: str | None = None,
+    *,
+    commit_sequence: int | None = None,
+    checkpoint_id: str | None = None,
+    checkpoint_ns: str = "",
+    title: str = "",
+    agent_name: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | SessionSettings | None = None,
+    request_id: str | None = None,
+) -> Call[session_service_pb2.ForkSessionResponse]:
+    """Makes a new session that begins as this one was: now, after a commit, or at a checkpoint. What is not given is as
+    in the source. Gives `session`, `receipt`. Raises SessionNotFound, CommitCompacted, CheckpointNotFound, IdTaken."""
+    new = draft(new_session_id, title=title, agent_name=agent_name, metadata=metadata, settings=settings)
+    request = session_service_pb2.ForkSessionRequest(
+        request_id=request_id or new_request_id(),
+        session_id=session_id,
+        checkpoint_ns=checkpoint_ns,
+        session=new,
+        **given(commit_sequence=commit_sequence, checkpoint_id=checkpoint_id),
+    )
+    return Call(_FORK, request, whole)
 
 
 def delete(

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
-from threadkeep._api.values import given
+from threadkeep._api.values import given, to_timestamp
 from threadkeep._rpc.method import Call, PagedCall, method, new_request_id, whole
-from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2, commit_pb2, state_pb2, thread_service_pb2
+from threadkeep.runtime.v1 import (
+    audit_pb2,
+    checkpoint_pb2,
+    checkpoint_service_pb2,
+    commit_pb2,
+    state_pb2,
+    thread_service_pb2,
+)
 
 _COMMIT = method(thread_service_pb2, "ThreadService", "Commit")
 _VIEW = method(thread_service_pb2, "ThreadService", "GetThreadView")
 _LIST_COMMITS = method(thread_service_pb2, "ThreadService", "ListCommits")
+_VERIFY = method(thread_service_pb2, "ThreadService", "VerifyThread")
+_LIST_AUDIT = method(thread_service_pb2, "ThreadService", "ListAuditRecords")
 _DECLARE_STATE = method(thread_service_pb2, "ThreadService", "DeclareStateKeys")
 _LIST_STATE = method(thread_service_pb2, "ThreadService", "ListStateKeys")
 _PUT = method(checkpoint_service_pb2, "CheckpointService", "PutCheckpoint")
@@ -51,6 +61,36 @@ def list_commits(session_id: str, *, page_size: int = 0) -> PagedCall[thread_ser
     """The thread's commits, newest first. Raises SessionNotFound."""
     request = thread_service_pb2.ListCommitsRequest(session_id=session_id, page_size=page_size)
     return PagedCall(Call(_LIST_COMMITS, request, whole), lambda page: page.commits)
+
+
+def verify(session_id: str, *, page_size: int = 0) -> PagedCall[thread_service_pb2.VerifyThreadResponse]:
+    """Verifies the thread's commits against what is stored, part by part: each item says how far it has come. Raises
+    SessionNotFound, AuditMismatch."""
+    request = thread_service_pb2.VerifyThreadRequest(session_id=session_id, page_size=page_size)
+    return PagedCall(Call(_VERIFY, request, whole), lambda page: [page])
+
+
+def list_audit(
+    *,
+    session_id: str | None = None,
+    actions: Sequence[str] = (),
+    actor_id: str | None = None,
+    created_from: datetime | None = None,
+    created_before: datetime | None = None,
+    page_size: int = 0,
+) -> PagedCall[audit_pb2.AuditRecord]:
+    """Audit records of the scope, newest first."""
+    request = thread_service_pb2.ListAuditRecordsRequest(
+        page_size=page_size,
+        actions=actions,
+        **given(
+            session_id=session_id,
+            actor_id=actor_id,
+            created_from=to_timestamp(created_from),
+            created_before=to_timestamp(created_before),
+        ),
+    )
+    return PagedCall(Call(_LIST_AUDIT, request, whole), lambda page: page.records)
 
 
 def declare_state_keys(

@@ -131,6 +131,7 @@ class Agents:
     ) -> None:
         self._graphs, self._policy, self._kept, self._idle_seconds = dict(graphs), policy, kept, idle_seconds
         self._built: OrderedDict[tuple[str, str, str], BuiltAgent] = OrderedDict()
+        self._looking: asyncio.Task[None] | None = None
         self._building: dict[tuple[str, str, str], asyncio.Lock] = {}
 
     def __len__(self) -> int:
@@ -147,9 +148,13 @@ class Agents:
             built.users -= 1
             built.used_at = time.monotonic()
             await self._drop_unused()
+            self._look_later()
 
     async def close(self) -> None:
         """Closes the connections of the models that were built."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
         built = [*self._built.values()]
         self._built.clear()
         for one in built:
@@ -198,6 +203,16 @@ class Agents:
         except BaseException:
             await BuiltAgent(None, build.models).close()  # type: ignore[arg-type]
             raise
+
+    def _look_later(self) -> None:
+        """The last run's graph goes too, though no other run ends after it."""
+        if self._built and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look_until_none_is_idle(), name="idle graphs")
+
+    async def _look_until_none_is_idle(self) -> None:
+        while any(built.users == 0 for built in self._built.values()):
+            await asyncio.sleep(self._idle_seconds + 0.01)
+            await self._drop_unused()
 
     async def _drop_unused(self) -> None:
         now = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from threadkeep_artifacts.blobs.port import BlobStore
-from threadkeep_artifacts.commands.digests import sha256_aside
+from threadkeep_artifacts.commands.digests import Aside, sha256_aside
 from threadkeep_artifacts.domain.errors import UploadAbandoned
 from threadkeep_artifacts.store import contents
 from threadkeep_chassis.clock import Clock
@@ -39,6 +40,7 @@ class Stage:
         self._touched = clock.monotonic()
         self._lost = False
         self._writes: deque[asyncio.Task[bytes]] = deque()
+        self._whole = Aside(hashlib.sha256())
         self.chunk_digests = bytearray()
         """SHA-256 of each chunk that is kept, in order."""
 
@@ -54,6 +56,16 @@ class Stage:
         while len(self._writes) >= WRITES_AT_ONCE:
             await self._one_written()
         self._writes.append(asyncio.create_task(self._keep(index, content)))
+        await self._whole.update(content)
+
+    async def adopt(self, content: bytes) -> None:
+        """Takes note of the next chunk, which an earlier stream of the upload kept."""
+        self.chunk_digests += await sha256_aside(content)
+        await self._whole.update(content)
+
+    async def sha256(self) -> str:
+        """The digest of all chunks together."""
+        return await self._whole.hexdigest()
 
     async def written(self) -> None:
         """Waits until every chunk is kept for good. Raises as `write`."""

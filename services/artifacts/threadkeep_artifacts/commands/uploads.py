@@ -13,7 +13,6 @@ from dataclasses import replace
 from google.protobuf.message import Message
 
 from threadkeep_artifacts.blobs.routed import RoutedBlobs
-from threadkeep_artifacts.commands.digests import sha256_aside
 from threadkeep_artifacts.commands.staging import Stage, staging
 from threadkeep_artifacts.commands.writing import Writing
 from threadkeep_artifacts.domain.content import Assembler, check_claim
@@ -98,7 +97,7 @@ class Uploads:
             for index, chunk in assembler.last():
                 await stage.write(index, chunk)
             await stage.written()
-            content = assembler.content(stage.blob_id, bytes(stage.chunk_digests))
+            content = assembler.content(stage.blob_id, await stage.sha256(), bytes(stage.chunk_digests))
             artifact_id = intent.artifact_id if intent.artifact_id is not None else new_id()
 
             async def write(connection: Connection) -> Message:
@@ -154,7 +153,7 @@ class Uploads:
             chunk = await self._blobs.read_chunk(blob_id, index)
             if chunk is None or len(chunk) != chunk_bytes:
                 raise OffsetOutOfRange(offset, index * chunk_bytes)
-            stage.chunk_digests += await sha256_aside(chunk)
+            await stage.adopt(chunk)
             for _ in assembler.take(chunk):
                 pass
         return assembler

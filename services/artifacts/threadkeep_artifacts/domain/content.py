@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ class Assembler:
         self._pieces: list[bytes] = []
         self._held = 0
         self._count = 0
-        self._whole = hashlib.sha256()
         self.size = 0
         """How many bytes were taken."""
         self.head = b""
@@ -30,7 +28,6 @@ class Assembler:
         if self.size < HEAD_BYTES:
             self.head += piece[: HEAD_BYTES - self.size]
         self.size += len(piece)
-        self._whole.update(piece)
         self._pieces.append(piece)
         self._held += len(piece)
         while self._held >= self._chunk_bytes:
@@ -46,9 +43,9 @@ class Assembler:
             self._pieces, self._held = [], 0
             yield self._cut(chunk)
 
-    def content(self, blob_id: str, chunk_digests: bytes) -> StoredContent:
-        """What was taken, after `last`; with the SHA-256 of each chunk, 32 bytes each."""
-        return StoredContent(blob_id, self.size, self._whole.hexdigest(), self._chunk_bytes, chunk_digests)
+    def content(self, blob_id: str, sha256: str, chunk_digests: bytes) -> StoredContent:
+        """What was taken, after `last`; with the digest of the whole, and of each chunk (32 bytes each)."""
+        return StoredContent(blob_id, self.size, sha256, self._chunk_bytes, chunk_digests)
 
     def _cut(self, chunk: bytes) -> tuple[int, bytes]:
         self._count += 1

@@ -49,8 +49,7 @@ def _forms(entity: Entity, folder: str) -> Iterator[Files]:
     if entity.content.hidden:
         yield [(f"{path}.yaml", b"hidden: true\n")]
         return
-    text = entity.content.definition
-    body: dict[str, Any] = redacted(text, parse_json(text))[type.field]
+    body: dict[str, Any] = redacted(parse_json(entity.content.definition))[type.field]
     descriptor = DESCRIPTORS[type]
     if type is EntityType.SKILL:
         for is_open in (True, False):

@@ -17,18 +17,21 @@ from threadkeep_config.watch import Frame, FrameKind
 
 
 def resolved(entry: Entry, revision: int) -> pb.ResolveResponse:
-    """An entry of the resolver."""
-    return pb.ResolveResponse(entity=resolution(entry).entity, config_revision=revision)
+    """An entry of the resolver that has a value."""
+    return pb.ResolveResponse(entity=_entity(entry), config_revision=revision)
 
 
 def resolution(entry: Entry) -> pb.Resolution:
-    """What a reference resolves to; its entity is rendered once."""
-    if entry.value is None:
-        return pb.Resolution()
+    """What a reference resolves to."""
+    return pb.Resolution() if entry.value is None else pb.Resolution(entity=_entity(entry))
+
+
+def _entity(entry: Entry) -> entity_pb2.Entity:
+    """The entity of an entry, which is rendered once."""
     message = entry.memo.get("entity")
     if message is None:
         message = entry.memo["entity"] = wire.entity_to(entry.value)
-    return pb.Resolution(entity=message)
+    return message
 
 
 def set_changes(outcome: Sequence[SetOutcome], *, with_fields: bool, room: int) -> list[set_pb2.SetChange]:

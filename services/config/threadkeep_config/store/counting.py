@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from threadkeep_chassis.canonical import canonical_text, parse_json, sha256_hex
+from threadkeep_config import wire
 from threadkeep_config.domain import defaults, resolution
-from threadkeep_config.domain.redaction import redacted
 from threadkeep_config.domain.values import Entity, EntityType
 
 
@@ -20,7 +20,7 @@ def definition_of(entity: Entity) -> dict[str, Any]:
 
 def shown_definition(entity: Entity) -> dict[str, Any]:
     """The same for whoever may read it: without secrets."""
-    return redacted(entity.content.definition, definition_of(entity))
+    return wire.shown(entity.content, definition_of(entity))
 
 
 def counting(candidates: Sequence[Entity]) -> Entity | None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import insert_or_ignore, json_entries, json_member, json_text_at
-from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, Head, Removal
+from threadkeep_runtime.domain.checkpoints import ROOT_NAMESPACE, CheckpointChange, Head, Removal
 from threadkeep_runtime.domain.pruning import Kept, Name, beyond, keep, keep_latest, latest
 from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.store.statements import padded
@@ -186,13 +186,19 @@ def _in_chunks(connection: Connection, statement: sa.Delete, thread_key: str, ke
         connection.execute(statement, {"thread_key": thread_key, "keys": padded(chunk)})
 
 
-def copy(connection: Connection, source_key: str, target_key: str, commit_sequence: int) -> None:
-    """Copies every row, undecoded. Both threads are locked."""
+def copy(connection: Connection, change: CheckpointChange) -> None:
+    """Copies rows, undecoded: every one, or those of commits up to one. Both threads are locked."""
     for table in (checkpoint_blobs, checkpoints, checkpoint_writes):
         replaced: dict[str, Any] = {
-            "thread_id": sa.literal(target_key, sa.Text()),
-            "commit_sequence": sa.literal(commit_sequence, sa.BigInteger()),
+            "thread_id": sa.literal(change.thread_key, sa.Text()),
+            "commit_sequence": sa.literal(change.commit_sequence, sa.BigInteger()),
         }
         names = [column.name for column in table.c]
-        rows = sa.select(*(replaced.get(name, table.c[name]) for name in names)).where(table.c.thread_id == source_key)
+        rows = sa.select(*(replaced.get(name, table.c[name]) for name in names))
+        rows = rows.where(table.c.thread_id == change.copied_from)
+        if change.copied_upto is not None:
+            unknown: list[sa.ColumnElement[bool]] = [table.c.commit_sequence.is_(None)]
+            if table is not checkpoint_blobs:
+                unknown.append(table.c.checkpoint_id <= change.copied_below)
+            rows = rows.where(sa.or_(table.c.commit_sequence <= change.copied_upto, sa.and_(*unknown)))
         connection.execute(insert_or_ignore(table).from_select(names, rows))

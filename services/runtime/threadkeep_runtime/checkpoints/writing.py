@@ -68,7 +68,7 @@ def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -
     """Writes the changes of different threads: copies of what was there, deletes, then their operations in order."""
     for change in changes:
         if change.copied_from is not None:
-            copy(connection, change.copied_from, change.thread_key, change.commit_sequence)
+            copy(connection, change)
     for change in changes:
         if change.removal is not None:
             remove(connection, change.thread_key, change.removal)

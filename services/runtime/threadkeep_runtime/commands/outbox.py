@@ -43,18 +43,19 @@ class OutboxUseCases(UseCases):
         if agent_name is None:
             agent_name = await self._agent_of(base["thread_key"])
         grant = ALL_SCOPES if scope.is_empty else None
-        manifest = await self.config.resolve_manifest(scope, grant, agent_name, CallTrace("", ""))
-        command = commands.DeliverTask(
-            **base,
-            **task,
-            create=None,
-            run_id=new_id(),
-            agent_name=agent_name,
-            agent_revision=manifest.agent_revision,
-            manifest_digest=manifest.digest,
-            manifest=manifest.manifest_json,
-        )
-        await self.pipeline.submit(Work(command, size=size))
+        async with self.places.place(scope.key, task["queue"]):
+            manifest = await self.config.resolve_manifest(scope, grant, agent_name, CallTrace("", ""))
+            command = commands.DeliverTask(
+                **base,
+                **task,
+                create=None,
+                run_id=new_id(),
+                agent_name=agent_name,
+                agent_revision=manifest.agent_revision,
+                manifest_digest=manifest.digest,
+                manifest=manifest.manifest_json,
+            )
+            await self.pipeline.submit(Work(command, size=size))
 
     async def _agent_of(self, thread_key: str) -> str:
         async with self.database.read() as connection:

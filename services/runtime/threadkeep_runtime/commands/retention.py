@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from threadkeep_chassis.database import Connection, Database
+from threadkeep_chassis.database import Connection, Database, SyncConnection
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.domain.commands import Command, DeleteSession, PurgeThread, RemoveCheckpoints
 from threadkeep_runtime.domain.errors import LeaseRequired, NothingToRecover, SessionNotFound
-from threadkeep_runtime.domain.retention import Policy
+from threadkeep_runtime.domain.retention import Policy, Rule
 from threadkeep_runtime.domain.values import SYSTEM, thread_key_of
 from threadkeep_runtime.pipeline import Pipeline, Work
-from threadkeep_runtime.store import purging, reads, retention
+from threadkeep_runtime.store import purging, reads, relay, retention
 from threadkeep_runtime.store.apply import Applied
+from threadkeep_runtime.store.audit import purge_audit
 from threadkeep_runtime.store.retention import DueThread, StoredPolicy
 
 SESSIONS_AT_ONCE = 100
 THREADS_AT_ONCE = 200
 RECEIPTS_AT_ONCE = 1000
+AUDIT_AT_ONCE = 1000
+DELIVERED_AT_ONCE = 500
+MOST_POLICIES = 1_000_000
 
 
 @dataclass(slots=True)
@@ -34,6 +39,8 @@ class Counts:
     checkpoints: int = 0
     events: int = 0
     receipts: int = 0
+    audit: int = 0
+    delivered: int = 0
 
 
 async def _go_on() -> None:
@@ -43,8 +50,16 @@ async def _go_on() -> None:
 class Purger:
     """The purges of one server."""
 
-    def __init__(self, database: Database, pipeline: Pipeline, sweeper: Sweeper, receipts_seconds: float) -> None:
-        """`receipts_seconds`: how long receipts live where no policy says more."""
+    def __init__(
+        self,
+        database: Database,
+        pipeline: Pipeline,
+        sweeper: Sweeper,
+        receipts_seconds: float,
+        delivered_seconds: float,
+    ) -> None:
+        """How long receipts and delivered messages live where no policy says more, or other."""
+        self._delivered_seconds = delivered_seconds
         self._database = database
         self._pipeline = pipeline
         self._sweeper = sweeper
@@ -72,8 +87,12 @@ class Purger:
             raise SessionNotFound()
         await self._purge_threads(scope_key, policy, counts, before_each, session_id)
         await self.sweep_histories(before_each)
+        if policy.audit is not None and session_id is None:
+            await self._purge_audit(scope_key, policy.audit, counts, before_each)
         if policy.receipts_seconds is not None and session_id is None:
             counts.receipts = await self._purge_receipts((scope_key, policy.receipts_seconds))
+        if policy.delivered_seconds is not None and session_id is None:
+            counts.delivered = await self._purge_delivered((scope_key, policy.delivered_seconds))
         return counts
 
     async def sweep_histories(self, before_each: Callable[[], Awaitable[None]] = _go_on) -> None:
@@ -93,6 +112,34 @@ class Purger:
                     total += await self._purge_receipts((scope_key, policy.receipts_seconds))
             after = policies[-1][0]
         return total
+
+    async def purge_delivered(self) -> int:
+        """Deletes delivered messages past the server's time, in every scope without a time of its own."""
+        return await self._purge_delivered(None)
+
+    async def _purge_delivered(self, scope: tuple[str, float] | None) -> int:
+        def once(connection: SyncConnection, now: datetime) -> int:
+            if scope is not None:
+                before = now - timedelta(seconds=scope[1])
+                return relay.purge_delivered_of(connection, scope[0], before, DELIVERED_AT_ONCE)
+            spared = [
+                key
+                for key, policy in retention.policies_after(connection, "", MOST_POLICIES)
+                if policy.delivered_seconds is not None
+            ]
+            before = now - timedelta(seconds=self._delivered_seconds)
+            return relay.purge_delivered(connection, before, DELIVERED_AT_ONCE, spared)
+
+        async def work(connection: Connection) -> int:
+            now = await connection.now()
+            return await connection.run(lambda sync: once(sync, now))
+
+        purged = 0
+        while True:
+            count = await self._database.retrying(work)
+            purged += count
+            if count < DELIVERED_AT_ONCE:
+                return purged
 
     async def _purge_sessions(
         self, scope_key: str, policy: Policy, counts: Counts, before_each: Callable[[], Awaitable[None]]
@@ -118,6 +165,22 @@ class Purger:
                     gone += 1
             counts.sessions += gone
             if not gone:
+                return
+
+    async def _purge_audit(
+        self, scope_key: str, rule: Rule, counts: Counts, before_each: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Records go without a commit: they outlive their threads."""
+
+        async def work(connection: Connection) -> int:
+            now = await connection.now()
+            return await connection.run(lambda sync: purge_audit(sync, scope_key, rule, now, AUDIT_AT_ONCE))
+
+        while True:
+            await before_each()
+            gone = await self._database.retrying(work)
+            counts.audit += gone
+            if gone < AUDIT_AT_ONCE:
                 return
 
     async def _purge_threads(

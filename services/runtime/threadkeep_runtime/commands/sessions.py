@@ -8,6 +8,7 @@ from typing import Any
 from threadkeep_runtime.commands.base import Origin, UseCases, to_thread
 from threadkeep_runtime.domain import commands
 from threadkeep_runtime.domain.commands import SessionDraft
+from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.pipeline import Outcome, Render
 
 
@@ -29,6 +30,26 @@ class SessionUseCases(UseCases):
         """Raises SessionNotFound, RevisionConflict."""
         command = commands.UpdateSession(
             **to_thread(origin, session_id), changes=changes, expected_revision=expected_revision
+        )
+        return await self.submit(origin, command, render)
+
+    async def fork_session(
+        self,
+        origin: Origin,
+        source_session_id: str,
+        session_id: str,
+        draft: SessionDraft,
+        commit_sequence: int | None,
+        checkpoint: tuple[str, str] | None,
+        render: Render,
+    ) -> Outcome:
+        """Raises SessionNotFound, CommitCompacted, CheckpointNotFound, FieldInvalid (no such commit yet), IdTaken."""
+        command = commands.ForkSession(
+            **to_thread(origin, session_id),
+            source_key=thread_key_of(origin.scope.key, source_session_id),
+            draft=draft,
+            commit_sequence=commit_sequence,
+            checkpoint=checkpoint,
         )
         return await self.submit(origin, command, render)
 

@@ -200,6 +200,10 @@ class CheckpointChange:
     """Whose staged values the operations name."""
     time: datetime | None = None
     """When the commit happens."""
+    copied_upto: int | None = None
+    """Only what commits up to this one recorded is copied. None: everything."""
+    copied_below: str = ""
+    """Of rows that don't say which commit recorded them: those of checkpoints up to this id."""
 
 
 @dataclass(frozen=True, slots=True)

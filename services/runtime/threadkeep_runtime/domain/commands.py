@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from threadkeep_runtime.domain import state
+from threadkeep_runtime.domain.audit import AuditDraft
 from threadkeep_runtime.domain.checkpoints import CheckpointOp
 from threadkeep_runtime.domain.messages import Change
 from threadkeep_runtime.domain.outbox import OutboxDraft
@@ -74,6 +75,20 @@ class UpdateSession(Command):
     kind = "update_session"
     changes: Mapping[str, Any]
     expected_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkSession(Command):
+    """A new session that begins as another one was."""
+
+    kind = "fork_session"
+    source_key: str
+    """Thread key of the source, in the same scope."""
+    draft: SessionDraft
+    commit_sequence: int | None = None
+    """After which commit; None: the last, or the one that recorded the checkpoint."""
+    checkpoint: tuple[str, str] | None = None
+    """(checkpoint_ns, checkpoint_id)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +253,7 @@ class CommitThread(Command):
     ops: tuple[CheckpointOp, ...] = ()
     messages: tuple[Change, ...] = ()
     state: state.Commands = state.NO_COMMANDS
+    audit: tuple[AuditDraft, ...] = ()
     outbox: tuple[OutboxDraft, ...] = ()
     max_pending_deliveries: int = 10_000
     """How many messages may wait for one target."""
@@ -308,6 +324,14 @@ class EndCanceled(Command):
     kind = "end_canceled"
     run_id: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside(Command):
+    """A queued run that can't be given to any worker: what is stored of it can't be read."""
+
+    kind = "set_aside"
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

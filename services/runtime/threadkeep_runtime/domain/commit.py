@@ -12,17 +12,18 @@ from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from threadkeep_runtime.domain import transitions
+from threadkeep_runtime.domain.audit import AuditRecord
 from threadkeep_runtime.domain.checkpoints import (
     CheckpointChange,
     CheckpointIndex,
     CheckpointOp,
     Head,
     Removal,
-    RollBack,
     StagedValue,
 )
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
+from threadkeep_runtime.domain.fork_plan import ForkPlan
 from threadkeep_runtime.domain.messages import FACTS, NOTHING_KNOWN, Known, MessageChanges
 from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
 from threadkeep_runtime.domain.retention import PurgePlan
@@ -74,6 +75,8 @@ class View:
     """What the command takes away; None if that is nothing."""
     purge: PurgePlan | None = None
     """What retention takes away; None if that is nothing."""
+    fork: ForkPlan | None = None
+    """What a fork takes over; None without a source."""
     messages: Known = NOTHING_KNOWN
     state: Mapping[str, Held] = field(default_factory=dict)
     """The state keys that the command names, as far as they are declared."""
@@ -137,6 +140,9 @@ class Decision:
     """(digest, manifest) to keep."""
     messages: MessageChanges | None = None
     state_values: tuple[StateValue, ...] = ()
+    audit: tuple[AuditRecord, ...] = ()
+    parts: str = "[]"
+    """The commit's parts as the chain lists them (see `chain`)."""
     open_run: str = "{}"
     """The run that is open after the commit, as later views read it (see `snapshots`)."""
 
@@ -203,6 +209,7 @@ class CommitDraft:
         self.metadata_changed = False
         self.messages: MessageChanges | None = None
         self.state_values: tuple[StateValue, ...] = ()
+        self.audit: tuple[AuditRecord, ...] = ()
         self.deletes_thread = False
         self.purge: PurgePlan | None = None
 
@@ -320,27 +327,10 @@ class CommitDraft:
         del self._open[ticket.ticket_id]
         return after
 
-    def save(
-        self,
-        ops: tuple[CheckpointOp, ...] = (),
-        *,
-        delete_all: bool = False,
-        removal: Removal | None = None,
-        copied_from: str | None = None,
-        roll_back: RollBack | None = None,
-    ) -> None:
-        """Writes, deletes or copies checkpoints."""
-        self.checkpoints = CheckpointChange(
-            self.thread.thread_key,
-            self.thread.commit_sequence,
-            ops,
-            delete_all,
-            removal,
-            copied_from,
-            roll_back,
-            self.thread.scope_key,
-            self._now,
-        )
+    def save(self, ops: tuple[CheckpointOp, ...] = (), **more: Any) -> None:
+        """Writes, deletes or copies checkpoints; `more` are fields of CheckpointChange."""
+        key, commit, scope_key = self.thread.thread_key, self.thread.commit_sequence, self.thread.scope_key
+        self.checkpoints = CheckpointChange(key, commit, ops, scope_key=scope_key, time=self._now, **more)
 
     def finish(self) -> Decision:
         """The Decision. The builder is used up."""
@@ -383,6 +373,7 @@ class CommitDraft:
             manifest=self.manifest,
             messages=self.messages,
             state_values=self.state_values,
+            audit=self.audit,
             open_run=self._open_run(),
         )
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from threadkeep_runtime.domain import commands
+from threadkeep_runtime.domain.chain import seal
 from threadkeep_runtime.domain.commit import Decision, NewId, View
 from threadkeep_runtime.domain.deletion import delete_session
+from threadkeep_runtime.domain.forking import fork_session
 from threadkeep_runtime.domain.purging import purge_thread
-from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run
+from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run, set_aside
 from threadkeep_runtime.domain.sending import deliver_message, deliver_task
 from threadkeep_runtime.domain.sessions import create_session, update_session
 from threadkeep_runtime.domain.tasks import cancel_task, submit_task
@@ -32,6 +34,7 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.UpdateSession: update_session,
     commands.DeleteSession: delete_session,
     commands.PurgeThread: purge_thread,
+    commands.ForkSession: fork_session,
     commands.SubmitTask: submit_task,
     commands.CancelTask: cancel_task,
     commands.CancelTasks: cancel_tasks,
@@ -46,6 +49,7 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.RecoverLease: recover_lease,
     commands.EndCanceled: end_canceled,
     commands.PassDeadline: pass_deadline,
+    commands.SetAside: set_aside,
     commands.TimeOutAttempt: time_out_attempt,
     commands.TimeOutTask: time_out_task,
     commands.DeliverMessage: deliver_message,
@@ -55,4 +59,4 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
 
 def decide(view: View, command: commands.Command, new_id: NewId) -> Decision:
     """What the command comes to on this view. `new_id` makes the ids of the server's own events, and of runs."""
-    return _DECIDERS[type(command)](view, command, new_id)
+    return seal(_DECIDERS[type(command)](view, command, new_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from threadkeep_chassis.errors import (
     Aborted,
     AlreadyExists,
+    DataLoss,
     DeadlineExceeded,
     FailedPrecondition,
     Internal,
@@ -137,6 +138,19 @@ class TicketAnswerInvalid(InvalidArgument):
 
     def __init__(self, field: str, rule: str) -> None:
         super().__init__(f"{field}: {rule}", violations=[(field, rule)])
+
+
+class AuditMismatch(DataLoss):
+    """What is stored is not what the chain of commits says (R17)."""
+
+    reason = "AUDIT_MISMATCH"
+
+    def __init__(self, commit: int, kind: str = "", part_id: str = "") -> None:
+        what = f"its {kind} {part_id}" if kind else "it"
+        super().__init__(
+            f"Commit {commit} is the first that does not match the chain: {what} is not what was committed.",
+            metadata={"commit_sequence": str(commit), "part_kind": kind, "part_id": part_id},
+        )
 
 
 class CommitCompacted(OutOfRange):

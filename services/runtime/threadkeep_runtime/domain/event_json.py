@@ -138,6 +138,8 @@ def session_json(thread: Thread, open_run: Run | None) -> dict[str, Any]:
         last_activity_time=_time(thread.last_activity_time),
         revision=_int64(thread.revision),
         message_source=f"MESSAGE_SOURCE_{thread.message_source}" if thread.message_source else None,
+        forked_from_session_id=thread.forked_from_session_id,
+        forked_from_commit=_int64(thread.forked_from_commit or 0),
     )
 
 

@@ -24,6 +24,8 @@ def purge_thread(view: View, command: PurgeThread, new_id: NewId) -> Decision:
         latest_run_id=None if thread.latest_run_id in plan.run_ids else thread.latest_run_id,
         last_activity_time=thread.last_activity_time,
     )
+    if plan.anchor is not None:
+        commit.set_thread(chain_start=plan.commit_floor, chain_anchor=plan.anchor)
     commit.purge = plan
     payload = {
         "session_id": thread.session_id,

@@ -36,7 +36,10 @@ class Policy:
     sessions: Rule | None = None
     checkpoints: Rule | None = None
     events: Rule | None = None
+    audit: Rule | None = None
     receipts_seconds: float | None = None
+    delivered_seconds: float | None = None
+    """How long delivered messages live; None: as the server's setting says."""
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored."""
@@ -45,7 +48,8 @@ class Policy:
             for name in RULES
             if (rule := getattr(self, name)) is not None
         }
-        return rules if self.receipts_seconds is None else {**rules, "receipts_seconds": self.receipts_seconds}
+        ages = {"receipts_seconds": self.receipts_seconds, "delivered_seconds": self.delivered_seconds}
+        return {**rules, **{name: seconds for name, seconds in ages.items() if seconds is not None}}
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> Policy:
@@ -53,10 +57,11 @@ class Policy:
         return cls(
             **{name: Rule(*stored[name]) for name in RULES if name in stored},
             receipts_seconds=stored.get("receipts_seconds"),
+            delivered_seconds=stored.get("delivered_seconds"),
         )
 
 
-RULES = ("tasks", "sessions", "checkpoints", "events")
+RULES = ("tasks", "sessions", "checkpoints", "events", "audit")
 """The kinds that have a rule each."""
 
 
@@ -76,3 +81,5 @@ class PurgePlan:
     """Terminal tasks; their runs and tickets go too."""
     run_ids: tuple[str, ...] = ()
     """The runs of these tasks."""
+    anchor: bytes | None = None
+    """The digest of the last commit that goes: the chain that is kept starts behind it (R17)."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from threadkeep_runtime.domain.commands import EndCanceled, LeaseRun, RecoverLease, ReleaseRun
+from threadkeep_runtime.domain.commands import EndCanceled, LeaseRun, RecoverLease, ReleaseRun, SetAside
 from threadkeep_runtime.domain.commit import CommitDraft, Decision, NewId, View
 from threadkeep_runtime.domain.errors import LeaseLost, NothingToRecover, RunNotFound, RunNotQueued
 from threadkeep_runtime.domain.event_json import run_json
 from threadkeep_runtime.domain.tasks import after_seconds, earlier, emit_run, emit_task, end_run
 from threadkeep_runtime.domain.values import Failure, Lease, LeaseRef
 
+UNREADABLE = Failure("task_unreadable", "What is stored of the task can't be read; its run was taken out of the queue.")
 CRASHED = Failure("lease_expired", "The workers stopped answering until the task's budget was spent.")
 
 
@@ -85,6 +86,16 @@ def recover_lease(view: View, command: RecoverLease, new_id: NewId) -> Decision:
         end_run(commit, "INDETERMINATE", failure=CRASHED)
     else:
         requeue(commit, "lease_expired")
+    return commit.finish()
+
+
+def set_aside(view: View, command: SetAside, new_id: NewId) -> Decision:
+    """Takes a run out of the queue that no worker can be given (B65). Raises NothingToRecover if it is not queued."""
+    run = view.run
+    if run is None or run.run_id != command.run_id or run.state != "QUEUED":
+        raise NothingToRecover()
+    commit = CommitDraft(view, command, new_id)
+    end_run(commit, "FAILED", failure=UNREADABLE)
     return commit.finish()
 
 

@@ -36,7 +36,7 @@ def start_thread(view: View, command: Command, draft: SessionDraft, new_id: NewI
         raise IdTaken("session", command.session_id)
     commit = CommitDraft(view, command, new_id, thread=new_thread(view, command, draft))
     commit.metadata_changed = bool(draft.metadata)
-    _emit(commit, "session.created")
+    emit_session(commit, "session.created")
     return commit
 
 
@@ -60,11 +60,11 @@ def update_session(view: View, command: UpdateSession, new_id: NewId) -> Decisio
     changes: dict[str, Any] = dict(command.changes)
     commit.metadata_changed = "metadata" in changes and changes["metadata"] != thread.metadata
     commit.set_thread(**changes, revision=thread.revision + 1, update_time=view.now)
-    _emit(commit, "session.updated")
+    emit_session(commit, "session.updated")
     return commit.finish()
 
 
-def _emit(commit: CommitDraft, type_: str) -> None:
+def emit_session(commit: CommitDraft, type_: str) -> None:
     commit.emit(
         type_,
         {"session_id": commit.thread.session_id, "session": session_json(commit.thread, commit.run)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threadkeep_chassis.errors import FieldInvalid, IdTaken
+from threadkeep_runtime.domain.audit import AuditRecord
 from threadkeep_runtime.domain.checkpoints import (
     ROOT_NAMESPACE,
     check_staged,
@@ -51,6 +52,8 @@ def commit_thread(view: View, command: CommitThread, new_id: NewId) -> Decision:
     commit = start_thread(view, command, SessionDraft(), new_id) if creates else CommitDraft(view, command, new_id)
     commit.is_of_run = command.lease is not None
     _append_events(view, commit, command)
+    if command.audit:
+        _record(view, commit, command)
     if command.ops or command.messages:
         _fix_source(commit, command)
     if command.messages:
@@ -177,6 +180,29 @@ def _append_events(view: View, commit: CommitDraft, command: CommitThread) -> No
                 raise IdTaken("event", event.event_id)
             named.add(event.event_id)
         commit.append(event._replace(run_id=run_id, task_id=task_id))
+
+
+def _record(view: View, commit: CommitDraft, command: CommitThread) -> None:
+    thread = commit.thread
+    run_id, task_id = _origin(view, command.lease)
+    commit.audit = tuple(
+        AuditRecord(
+            thread_key=thread.thread_key,
+            audit_id=draft.audit_id,
+            scope_key=thread.scope_key,
+            session_id=thread.session_id,
+            commit_sequence=thread.commit_sequence,
+            ordinal=ordinal,
+            action=draft.action,
+            target=draft.target,
+            actor=command.actor if draft.actor is None else draft.actor,
+            details=draft.details,
+            run_id=run_id,
+            task_id=task_id,
+            create_time=view.now,
+        )
+        for ordinal, draft in enumerate(command.audit, start=1)
+    )
 
 
 def _fix_source(commit: CommitDraft, command: CommitThread) -> None:

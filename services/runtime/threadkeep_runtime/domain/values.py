@@ -164,6 +164,13 @@ class Thread:
     message_count: int = 0
     message_changes: int = 0
     """Changes of the conversation since its live places were written down."""
+    digest: bytes | None = None
+    """Of the last commit that has one, which is `digest_sequence`."""
+    digest_sequence: int = 0
+    chain_start: int = 0
+    """The commit behind which the chain that is kept starts."""
+    chain_anchor: bytes | None = None
+    """The digest there. None: the thread's genesis."""
     revision: int = 1
     create_time: datetime
     update_time: datetime
@@ -173,6 +180,8 @@ class Thread:
     """Events up to this sequence were purged."""
     commit_floor: int = 0
     """So were commits."""
+    forked_from_session_id: str | None = None
+    forked_from_commit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from threadkeep_chassis.database import Database, Writer
 from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_chassis.loops import Loops
 from threadkeep_chassis.signals import Signals
+from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.values import partition_of
 from threadkeep_runtime.pipeline.acquiring import Acquired, Acquiring, Waiter
 from threadkeep_runtime.pipeline.batcher import Batcher
@@ -23,6 +26,8 @@ from threadkeep_runtime.pipeline.metrics import PipelineMetrics
 from threadkeep_runtime.pipeline.transaction import Transactor
 from threadkeep_runtime.pipeline.work import Outcome, Render, Request, Work, clock_of, due_by
 from threadkeep_runtime.store.apply import Known
+
+_log = structlog.get_logger("threadkeep.pipeline")
 
 __all__ = [
     "Acquired",
@@ -109,6 +114,7 @@ class Pipeline:
             poll_seconds=settings.poll_seconds,
             max_waiting=settings.max_waiting_workers,
             retries=settings.retries,
+            give_up=self._give_up,
         )
         self._tasks.append(loops.spawn("acquiring", self.acquiring.run()))
         self._tasks.append(loops.spawn("heartbeats", self.heartbeats.run()))
@@ -121,6 +127,13 @@ class Pipeline:
         if isinstance(outcome, ThreadkeepError):
             raise outcome
         return outcome
+
+    async def _give_up(self, command: Command) -> None:
+        """Commits on the server's own behalf; that it can't be done is logged, and no reason to stop."""
+        try:
+            await self.submit(Work(command))
+        except ThreadkeepError as error:
+            _log.warning("giving up failed", kind=command.kind, reason=error.reason)
 
     async def close(self) -> None:
         """Finishes what waits and closes the corridors."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,9 +33,9 @@ from threadkeep_chassis.errors import (
 )
 from threadkeep_chassis.logs import fault_facts
 from threadkeep_chassis.signals import Signals, Subscription
-from threadkeep_runtime.domain.commands import LeaseRun
+from threadkeep_runtime.domain.commands import Command, LeaseRun, SetAside
 from threadkeep_runtime.domain.decide import decide
-from threadkeep_runtime.domain.values import Actor, Ticket, Trace
+from threadkeep_runtime.domain.values import SYSTEM, Actor, Run, Ticket, Trace
 from threadkeep_runtime.pipeline.metrics import PipelineMetrics
 from threadkeep_runtime.pipeline.transaction import Transactor, answer_to, find_answers, receipt_row
 from threadkeep_runtime.pipeline.work import Outcome, Request
@@ -45,6 +46,9 @@ from threadkeep_runtime.store.views import views_of_locked
 _log = structlog.get_logger("threadkeep.acquiring")
 
 MOST_AT_ONCE = 16
+ASIDE_SECONDS = 60.0
+"""How long a run that can't be read, and can't be ended either, is passed by before it is tried again."""
+MOST_ASIDE = 256
 
 
 class Acquired(NamedTuple):
@@ -96,7 +100,13 @@ class Acquiring:
         poll_seconds: float,
         max_waiting: int,
         retries: int,
+        give_up: Callable[[Command], Awaitable[None]],
     ) -> None:
+        """`give_up` commits that a run can't be given to anybody."""
+        self._give_up = give_up
+        self._tried: list[Run] = []
+        self._aside: OrderedDict[str, float] = OrderedDict()
+        """Threads whose queued run can't be read, and until when they are passed by."""
         self._writer = writer
         self._transactor = transactor
         self._due = due
@@ -241,14 +251,52 @@ class Acquiring:
             except Exception as error:
                 # A taken receipt key: the same request was answered elsewhere, and the next attempt sees it.
                 if not is_serialization(error) and not is_unique_violation(error):
+                    if len(chunk) > 1 and self._tried:
+                        # One of them is at fault: each alone, so that the others get theirs (B65).
+                        return await self._one_by_one(wanted, chunk)
                     _log.error("acquiring failed", **fault_facts(error))
-                    raise Internal() from error
+                    if not self._tried:
+                        raise Internal() from error
+                    await self._set_aside(self._tried[0])
+                    continue
             await asyncio.sleep(random.uniform(0, min(0.2, 0.002 * 2**attempt)))
         raise Contention()
+
+    async def _one_by_one(self, wanted: QueueFilter, chunk: list[Waiter]) -> dict[Waiter, Outcome | ThreadkeepError]:
+        outcomes: dict[Waiter, Outcome | ThreadkeepError] = {}
+        for waiter in chunk:
+            served = await self._transact(wanted, [waiter])
+            if not served:
+                break
+            outcomes.update(served)
+        return outcomes
+
+    async def _set_aside(self, run: Run) -> None:
+        """Passes by a run that can't be given to anybody, and ends it if that can be done."""
+        self._aside[run.thread_key] = asyncio.get_running_loop().time() + ASIDE_SECONDS
+        if len(self._aside) > MOST_ASIDE:
+            self._aside.popitem(last=False)
+        await self._give_up(
+            SetAside(
+                scope_key=run.scope_key,
+                session_id=run.session_id,
+                thread_key=run.thread_key,
+                actor=SYSTEM,
+                run_id=run.run_id,
+            )
+        )
+
+    def _passed_by(self) -> list[str]:
+        now = asyncio.get_running_loop().time()
+        for key in [key for key, until in self._aside.items() if until <= now]:
+            del self._aside[key]
+        return list(self._aside)
 
     async def _attempt(self, wanted: QueueFilter, chunk: list[Waiter]) -> dict[Waiter, Outcome | ThreadkeepError]:
         topics: set[str] = set()
         leased = 0
+        self._tried = []
+        without = self._passed_by()
 
         def process(connection: SyncConnection) -> tuple[dict[Waiter, Outcome | ThreadkeepError], str]:
             nonlocal leased
@@ -261,7 +309,7 @@ class Acquiring:
                     free.append(waiter)
                 else:
                     outcomes[waiter] = answer
-            given, xid = self._lease(connection, wanted, free) if free else ([], "")
+            given, xid = self._lease(connection, wanted, free, without) if free else ([], "")
             leased = len(given)
             rows = []
             for waiter, acquired in given:
@@ -283,9 +331,10 @@ class Acquiring:
         return outcomes
 
     def _lease(
-        self, connection: SyncConnection, wanted: QueueFilter, waiters: Sequence[Waiter]
+        self, connection: SyncConnection, wanted: QueueFilter, waiters: Sequence[Waiter], without: Sequence[str]
     ) -> tuple[list[tuple[Waiter, Acquired]], str]:
-        candidates = lock_candidates(connection, wanted, len(waiters), self._due())
+        candidates = lock_candidates(connection, wanted, len(waiters), self._due(), without)
+        self._tried = [run for _, run in candidates]
         if not candidates:
             return [], ""
         commands = [

@@ -6,14 +6,19 @@ Schemas and answers come from others, so what holding one against the other cost
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import jsonschema
 from jsonschema.validators import Draft202012Validator
 
-from threadkeep_chassis.bounded_schemas import TooCostly, first_error, unbounded_part
+from threadkeep_chassis.bounded_schemas import TooCostly, first_error, one_budget, unbounded_part
 from threadkeep_chassis.canonical import parse_json
 from threadkeep_runtime.domain.values import Answer, Ticket
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def schema_problem(schema_json: str) -> str | None:
@@ -62,6 +67,17 @@ def breach(schema: Any, value: Any, name: str) -> str | None:
 def check_answer(ticket: Ticket, answer: Answer) -> tuple[str, str] | None:
     """(field, rule broken) if the answer does not match its ticket, else None."""
     return answer_problem(answer, ticket.allowed_decisions, ticket.answer_schema_json, "answer")
+
+
+def bounded(check: Callable[P, T], steps: int) -> Callable[P, T]:
+    """The check at the cost of so many steps at most (X9)."""
+
+    @wraps(check)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with one_budget(steps):
+            return check(*args, **kwargs)
+
+    return run
 
 
 def _short(error: jsonschema.SchemaError) -> str:

@@ -46,6 +46,8 @@ def session_to_proto(thread: Thread, open_run: Run | None, *, for_operator: bool
         update_time=thread.update_time,  # type: ignore[arg-type]
         last_activity_time=thread.last_activity_time,  # type: ignore[arg-type]
         revision=thread.revision,
+        forked_from_session_id=thread.forked_from_session_id,
+        forked_from_commit=thread.forked_from_commit,
         internal_thread_key=thread.thread_key if for_operator else None,
         message_source=f"MESSAGE_SOURCE_{thread.message_source or 'UNSPECIFIED'}",  # type: ignore[arg-type]
     )
@@ -216,6 +218,7 @@ class Receipts:
             last_event_sequence=decision.last_event_sequence,
             cursor=self._cursors.encode(positions, applied.incarnation, f"scope:{thread.scope_key[:24]}"),
             commit_time=decision.now,  # type: ignore[arg-type]
+            digest=thread.digest or b"",
         )
 
 

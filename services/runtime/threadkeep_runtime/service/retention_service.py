@@ -68,6 +68,8 @@ class RetentionServicer(retention_service_pb2_grpc.RetentionServiceServicer):
                 checkpoints=counts.checkpoints,
                 events=counts.events,
                 receipts=counts.receipts,
+                audit=counts.audit,
+                delivered=counts.delivered,
             )
         )
 
@@ -86,7 +88,12 @@ def _policy_of(message: retention_pb2.RetentionPolicy, receipts_seconds: float) 
         seconds = _seconds_of(message.receipts_max_age)
         if seconds < receipts_seconds:
             raise FieldInvalid("policy.receipts_max_age", f"is at least {receipts_seconds:g} seconds on this server")
-    return Policy(**rules, receipts_seconds=seconds)
+    delivered = None
+    if message.HasField("delivered_max_age"):
+        delivered = _seconds_of(message.delivered_max_age)
+        if delivered <= 0:
+            raise FieldInvalid("policy.delivered_max_age", "is above 0")
+    return Policy(**rules, receipts_seconds=seconds, delivered_seconds=delivered)
 
 
 def _rule_of(message: retention_pb2.RetentionRule, path: str) -> Rule:
@@ -121,6 +128,8 @@ def _to_proto(stored: StoredPolicy) -> retention_pb2.RetentionPolicy:
                 shown.max_count = rule.max_count
     if stored.policy.receipts_seconds is not None:
         message.receipts_max_age.CopyFrom(_duration(stored.policy.receipts_seconds))
+    if stored.policy.delivered_seconds is not None:
+        message.delivered_max_age.CopyFrom(_duration(stored.policy.delivered_seconds))
     return message
 
 

@@ -1,4 +1,4 @@
-"""SessionService: create, read, list, change, delete (R19, R23)."""
+"""SessionService: create, fork, read, list, change, delete (R18, R19, R23)."""
 
 from __future__ import annotations
 
@@ -116,6 +116,39 @@ class SessionServicer(session_service_pb2_grpc.SessionServiceServicer):
             origin_of(call, request), request.session.session_id, changes, expected, render
         )
         response = answer(call, outcome, pb.UpdateSessionResponse)
+        show_key(call, response.session)
+        return response
+
+    async def ForkSession(
+        self, request: pb.ForkSessionRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ForkSessionResponse:
+        """A commit of the new session."""
+        call = current_call()
+        draft = parse.session_draft_of(request.session, "session")
+        session_id = request.session.session_id if request.session.HasField("session_id") else new_id()
+        if session_id == request.session_id:
+            raise FieldInvalid("session.session_id", "must be another session than the source")
+        at = request.WhichOneof("at")
+        if request.checkpoint_ns and at != "checkpoint_id":
+            raise FieldInvalid("checkpoint_ns", "needs a checkpoint_id")
+
+        def render(applied: Applied) -> bytes:
+            thread = applied.decision.thread
+            assert thread is not None
+            return pb.ForkSessionResponse(
+                session=session_to_proto(thread, None), receipt=self.rooms.receipts.render(applied)
+            ).SerializeToString()
+
+        outcome = await self.rooms.commands.fork_session(
+            origin_of(call, request),
+            request.session_id,
+            session_id,
+            draft,
+            request.commit_sequence if at == "commit_sequence" else None,
+            (request.checkpoint_ns, request.checkpoint_id) if at == "checkpoint_id" else None,
+            render,
+        )
+        response = answer(call, outcome, pb.ForkSessionResponse)
         show_key(call, response.session)
         return response
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from datetime import datetime
 from typing import Any
 
 import grpc
@@ -14,10 +16,13 @@ from threadkeep_chassis.ids import new_id
 from threadkeep_chassis.paging import PageBuilder
 from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import current_call
+from threadkeep_runtime.domain.errors import SessionNotFound
 from threadkeep_runtime.domain.state import Declaration, declare
 from threadkeep_runtime.domain.values import thread_key_of
 from threadkeep_runtime.service import parse
-from threadkeep_runtime.service.calls import CHUNK, answer, origin_of, with_staged
+from threadkeep_runtime.service.answers import bounded
+from threadkeep_runtime.service.audit_convert import record_to_proto, records_of
+from threadkeep_runtime.service.calls import CHUNK, answer, fill, origin_of, with_staged
 from threadkeep_runtime.service.checkpoint_convert import ops_from_proto
 from threadkeep_runtime.service.message_convert import changes_of
 from threadkeep_runtime.service.outbox_convert import drafts_of
@@ -27,11 +32,14 @@ from threadkeep_runtime.service.state_convert import commands_of, declaration_to
 from threadkeep_runtime.service.view_convert import ViewPage, commit_to_proto
 from threadkeep_runtime.store import state as stored_state
 from threadkeep_runtime.store.apply import Applied
+from threadkeep_runtime.store.audit import AuditQuery, list_audit
+from threadkeep_runtime.store.reads import find_session
 from threadkeep_runtime.store.thread_views import find_moment, list_commits
+from threadkeep_runtime.store.verifying import Verified, verify
 
 pb = thread_service_pb2
 
-_FACTS = ("events", "checkpoint_ops", "messages", "state", "outbox")
+_FACTS = ("events", "checkpoint_ops", "messages", "state", "outbox", "audit")
 
 
 class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
@@ -44,7 +52,12 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         call = current_call()
         commit = request.commit
         lease = parse.optional_lease(commit)
-        disposition = parse.disposition_of(commit, new_id, self.rooms.limits)
+        read = bounded(parse.disposition_of, self.rooms.limits["max_schema_steps"])
+        if any(draft.HasField("default_answer") for draft in commit.awaiting.tickets):
+            # A default is held against its schema: beside the loop, which has other calls to serve meanwhile.
+            disposition = await asyncio.to_thread(read, commit, new_id, self.rooms.limits)
+        else:
+            disposition = read(commit, new_id, self.rooms.limits)
         if disposition is None and not any(getattr(commit, name) for name in _FACTS):
             raise FieldInvalid("commit", f"needs a disposition, or any of {', '.join(_FACTS)}")
         ops = ops_from_proto(commit.checkpoint_ops, "commit.checkpoint_ops", self.rooms.limits)
@@ -54,6 +67,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             "disposition": disposition,
             "events": parse.events_of(commit.events, new_id, self.rooms.limits, "commit.events"),
             "jitter": random.random(),
+            "audit": records_of(commit.audit, new_id, self.rooms.limits, "commit.audit"),
             "messages": changes_of(commit.messages, new_id, self.rooms.limits, "commit.messages"),
             "outbox": drafts_of(commit.outbox, new_id, self.rooms.limits, self.rooms.webhooks, "commit.outbox"),
             "max_pending_deliveries": self.rooms.limits["max_pending_deliveries"],
@@ -121,6 +135,60 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
             commits=builder.items, next_page_token=builder.token(self.rooms.pager, call, request)
         )
 
+    async def VerifyThread(
+        self, request: pb.VerifyThreadRequest, context: grpc.aio.ServicerContext
+    ) -> pb.VerifyThreadResponse:
+        """Recomputes a part of a thread's chain, in one snapshot."""
+        call = current_call()
+        page = self.rooms.pager.page(call, request)
+        most = self.rooms.limits["max_verified_commits"]
+        count = min(request.page_size, most) if request.page_size else most
+        thread_key = thread_key_of(call.scope_key, request.session_id)
+        after = 0 if page.after is None else page.after[0]
+
+        def read(connection: SyncConnection) -> tuple[Verified, int]:
+            found = find_session(connection, thread_key)
+            if found is None:
+                raise SessionNotFound()
+            return verify(connection, found.thread, after, count), found.thread.digest_sequence
+
+        async with self.rooms.database.read(snapshot=True) as connection:
+            verified, head = await connection.run(read)
+        is_last = verified.last_commit >= head
+        token = "" if is_last else self.rooms.pager.token(call, request, (verified.last_commit,))
+        return pb.VerifyThreadResponse(**verified._asdict(), next_page_token=token)
+
+    async def ListAuditRecords(
+        self, request: pb.ListAuditRecordsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListAuditRecordsResponse:
+        """Lists audit records, newest first."""
+        call = current_call()
+        page = self.rooms.pager.page(call, request)
+
+        def query(count: int, after: tuple[Any, ...] | None) -> AuditQuery:
+            return AuditQuery(
+                call.scope_key,
+                count,
+                after,
+                parse.session_filter(call.scope_key, request),
+                actions=list(request.actions),
+                actor_id=request.actor_id if request.HasField("actor_id") else None,
+                created_from=_time(request, "created_from"),
+                created_before=_time(request, "created_before"),
+            )
+
+        builder = await fill(
+            self.rooms.database,
+            page,
+            query,
+            list_audit,
+            record_to_proto,
+            lambda record: (record.create_time, record.audit_id),
+        )
+        return pb.ListAuditRecordsResponse(
+            records=builder.items, next_page_token=builder.token(self.rooms.pager, call, request)
+        )
+
     async def DeclareStateKeys(
         self, request: pb.DeclareStateKeysRequest, context: grpc.aio.ServicerContext
     ) -> pb.DeclareStateKeysResponse:
@@ -175,3 +243,7 @@ class ThreadServicer(thread_service_pb2_grpc.ThreadServiceServicer):
         return pb.ListStateKeysResponse(
             keys=builder.items, next_page_token=builder.token(self.rooms.pager, call, request)
         )
+
+
+def _time(request: Any, name: str) -> datetime | None:
+    return parse.time_of(getattr(request, name), name) if request.HasField(name) else None

@@ -120,4 +120,6 @@ def commit_to_proto(row: CommitRow) -> pb.Commit:
         first_event_sequence=row.first_event_sequence,
         last_event_sequence=row.first_event_sequence + row.event_count - 1 if row.event_count else 0,
         create_time=row.create_time,  # type: ignore[arg-type]
+        digest=row.digest or b"",
+        canonical=row.canonical,
     )

@@ -18,6 +18,7 @@ from threadkeep_runtime.checkpoints import apply_changes
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Task
 from threadkeep_runtime.store.apply_work import write_work
+from threadkeep_runtime.store.audit import write_audit
 from threadkeep_runtime.store.deleting import write_deletions
 from threadkeep_runtime.store.messages import write_messages
 from threadkeep_runtime.store.outbox import write_outbox
@@ -56,6 +57,10 @@ _COUNTERS = (
     "message_position",
     "message_count",
     "message_changes",
+    "digest",
+    "digest_sequence",
+    "chain_start",
+    "chain_anchor",
     "last_activity_time",
 )
 _OWNED = ("title", "agent_name", "metadata", "settings", "revision", "update_time")
@@ -136,6 +141,7 @@ def apply_decisions(
     write_work(connection, writing)
     write_messages(connection, writing)
     write_values(connection, writing)
+    write_audit(connection, writing)
     write_deletions(connection, writing)
     write_purges(connection, writing)
     changes = [decision.checkpoints for decision in writing if decision.checkpoints is not None]
@@ -222,6 +228,8 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
                 "open_run": decision.open_run,
                 "root_checkpoint_id": row["root_checkpoint_id"],
                 "message_position": row["message_position"],
+                "parts": decision.parts,
+                "digest": row["digest"],
             }
             for decision, row in rows
         ],

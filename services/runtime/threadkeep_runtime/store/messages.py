@@ -44,7 +44,8 @@ _PLACES = (
 )
 _REMOVED = sa.select(messages.c.position).where(
     messages.c.thread_key == sa.bindparam("thread_key"),
-    messages.c.is_removed,
+    # As the index says it: SQLite finds a partial index by the words of its condition.
+    sa.literal_column("messages.is_removed"),
     messages.c.to_commit > sa.bindparam("after"),
     messages.c.to_commit <= sa.bindparam("commit_sequence"),
 )

@@ -68,6 +68,9 @@ _WORTH_IT = (
     )
     .limit(1)
 )
+_DIGEST = sa.select(commits.c.digest).where(
+    commits.c.thread_key == _THREAD, commits.c.sequence == sa.bindparam("sequence")
+)
 _RUNS_OF = sa.select(runs.c.run_id).where(
     runs.c.thread_key == _THREAD, runs.c.task_id.in_(sa.bindparam("task_ids", expanding=True))
 )
@@ -111,7 +114,10 @@ def load_purge(connection: Connection, thread: Thread, command: PurgeThread, now
         named = {"thread_key": thread.thread_key, "task_ids": padded(task_ids)}
         run_ids = tuple(connection.scalars(_RUNS_OF, named))
     gone = event_floor - thread.event_floor
-    return PurgePlan(event_floor, commit_floor, gone, position, task_ids, run_ids)
+    anchor = None
+    if thread.chain_start < commit_floor <= thread.digest_sequence:
+        anchor = connection.scalar(_DIGEST, {"thread_key": thread.thread_key, "sequence": commit_floor})
+    return PurgePlan(event_floor, commit_floor, gone, position, task_ids, run_ids, anchor)
 
 
 def write_purges(connection: Connection, writing: Sequence[Decision]) -> None:

@@ -47,19 +47,22 @@ class QueueFilter:
     """None: all scopes."""
 
 
-def lock_candidates(connection: Connection, wanted: QueueFilter, count: int, now: Now) -> list[tuple[Thread, Run]]:
+def lock_candidates(
+    connection: Connection, wanted: QueueFilter, count: int, now: Now, without: Sequence[str] = ()
+) -> list[tuple[Thread, Run]]:
     """Locks the threads of the next queued runs, highest priority first, then the oldest; others' threads are skipped.
 
     The thread's row comes first in every transaction, as in commits: taking the run first deadlocks with them. A run
-    is read again once its thread is locked, since it may have changed until then; one that is gone is left out.
+    is read again once its thread is locked, since it may have changed until then; one that is gone is left out. The
+    threads of `without` are passed by.
     """
     found: list[Thread] = []
     if len(wanted.queues) == 1:
-        found.extend(_lock(connection, wanted, wanted.queues[0], (), count, now))
+        found.extend(_lock(connection, wanted, wanted.queues[0], without, count, now))
     else:
         # An index gives the order within one queue only: look at the head of each, and take from the foremost.
         while len(found) < count:
-            taken = [thread.thread_key for thread in found]
+            taken = [*without, *(thread.thread_key for thread in found)]
             heads = [
                 (*head, queue)
                 for queue in wanted.queues

@@ -249,12 +249,17 @@ def _dead(connection: Connection, scope_key: str, message_ids: Sequence[str], co
     return rows[:count], len(rows) > count
 
 
-def purge_delivered(connection: Connection, before: datetime, count: int) -> int:
-    """Deletes messages that were delivered before then, and lines that have been idle since; so many of each."""
-    old = sa.select(outbox.c.thread_key, outbox.c.message_id).where(_IS_DELIVERED, outbox.c.settle_time < before)
-    pairs = [tuple(row) for row in connection.execute(old.limit(count))]
-    if pairs:
-        connection.execute(sa.delete(outbox).where(sa.tuple_(outbox.c.thread_key, outbox.c.message_id).in_(pairs)))
+def purge_delivered_of(connection: Connection, scope_key: str, before: datetime, count: int) -> int:
+    """Deletes messages of a scope that were delivered before then, so many at most; returns how many."""
+    return _purge_delivered(connection, before, count, outbox.c.scope_key == scope_key)
+
+
+def purge_delivered(connection: Connection, before: datetime, count: int, spared: Sequence[str] = ()) -> int:
+    """Deletes messages that were delivered before then, but none of some scopes, and lines idle since; so many of each.
+
+    Returns the greater number.
+    """
+    done = _purge_delivered(connection, before, count, outbox.c.scope_key.not_in(spared) if spared else sa.true())
     idle = sa.select(outbox_lines.c.target_key).where(
         outbox_lines.c.due_time.is_(None), outbox_lines.c.update_time < before
     )
@@ -263,7 +268,15 @@ def purge_delivered(connection: Connection, before: datetime, count: int) -> int
         connection.execute(
             sa.delete(outbox_lines).where(outbox_lines.c.target_key.in_(keys), outbox_lines.c.due_time.is_(None))
         )
-    return max(len(pairs), len(keys))
+    return max(done, len(keys))
+
+
+def _purge_delivered(connection: Connection, before: datetime, count: int, which: sa.ColumnElement[bool]) -> int:
+    old = sa.select(outbox.c.thread_key, outbox.c.message_id).where(_IS_DELIVERED, outbox.c.settle_time < before, which)
+    pairs = [tuple(row) for row in connection.execute(old.limit(count))]
+    if pairs:
+        connection.execute(sa.delete(outbox).where(sa.tuple_(outbox.c.thread_key, outbox.c.message_id).in_(pairs)))
+    return len(pairs)
 
 
 __all__ = [
@@ -280,6 +293,7 @@ __all__ = [
     "next_due",
     "purge_dead",
     "purge_delivered",
+    "purge_delivered_of",
     "requeue_dead",
     "scope_of",
     "settle",

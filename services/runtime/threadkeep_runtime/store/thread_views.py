@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -11,12 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.errors import FieldInvalid
+from threadkeep_runtime.domain.chain import canonical_commit
 from threadkeep_runtime.domain.errors import CommitCompacted, SessionNotFound
 from threadkeep_runtime.domain.snapshots import OpenRun, open_run_of
 from threadkeep_runtime.domain.values import Actor, Thread, Ticket
 from threadkeep_runtime.store import reads
 from threadkeep_runtime.store.rows import ticket_of
 from threadkeep_runtime.store.statements import one_of, padded
+from threadkeep_runtime.store.verifying import facts_of
 from threadkeep_runtime.tables import commits, threads, tickets
 
 
@@ -31,6 +34,9 @@ class CommitRow(NamedTuple):
     first_event_sequence: int
     event_count: int
     create_time: datetime
+    digest: bytes | None
+    canonical: bytes
+    """Empty without a digest."""
 
 
 class Moment(NamedTuple):
@@ -56,11 +62,18 @@ _COMMIT = sa.select(commits).where(
     commits.c.thread_key == sa.bindparam("thread_key"), commits.c.sequence == sa.bindparam("sequence")
 )
 _OLDEST = sa.select(sa.func.min(commits.c.sequence)).where(
-    commits.c.thread_key == sa.bindparam("thread_key"), commits.c.open_run.is_not(None)
+    commits.c.thread_key == sa.bindparam("thread_key"),
+    commits.c.sequence > sa.bindparam("floor"),
+    commits.c.open_run.is_not(None),
 )
 _COMMITS = (
     sa.select(commits)
-    .where(commits.c.thread_key == sa.bindparam("thread_key"), commits.c.sequence < sa.bindparam("before"))
+    .join(threads, threads.c.thread_key == commits.c.thread_key)
+    .where(
+        commits.c.thread_key == sa.bindparam("thread_key"),
+        commits.c.sequence < sa.bindparam("before"),
+        commits.c.sequence > threads.c.commit_floor,
+    )
     .order_by(commits.c.sequence.desc())
     .limit(sa.bindparam("count"))
 )
@@ -84,12 +97,14 @@ def find_moment(connection: Connection, thread_key: str, sequence: int | None) -
     wanted = thread.commit_sequence if sequence is None else sequence
     if wanted > thread.commit_sequence:
         raise FieldInvalid("commit_sequence", "names a commit that the thread does not have yet")
-    row = connection.execute(_COMMIT, {"thread_key": thread_key, "sequence": wanted}).mappings().first()
+    row = None
+    if wanted > thread.commit_floor:
+        row = connection.execute(_COMMIT, {"thread_key": thread_key, "sequence": wanted}).mappings().first()
     if row is not None and row["open_run"] is not None:
         open_run = open_run_of(row["open_run"])
         return Moment(thread, commit_of(row), open_run, row["root_checkpoint_id"], row["message_position"])
     if wanted < thread.commit_sequence or row is None:
-        oldest = connection.scalar(_OLDEST, {"thread_key": thread_key})
+        oldest = connection.scalar(_OLDEST, {"thread_key": thread_key, "floor": thread.commit_floor})
         raise CommitCompacted(thread.commit_sequence if oldest is None else oldest)
     # The last commit from before commits kept what is around them: the thread is still as it was then.
     run = found.open_run
@@ -157,4 +172,6 @@ def commit_of(row: Any) -> CommitRow:
         row["first_event_sequence"],
         row["event_count"],
         row["create_time"],
+        None if row["digest"] is None else bytes(row["digest"]),
+        b"" if row["digest"] is None else canonical_commit(facts_of(row), json.loads(row["parts"])),
     )

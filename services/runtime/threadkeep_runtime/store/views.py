@@ -27,6 +27,7 @@ from threadkeep_runtime.domain.commit import View
 from threadkeep_runtime.domain.messages import NOTHING_KNOWN
 from threadkeep_runtime.domain.values import Thread, partition_of
 from threadkeep_runtime.store.deleting import dead_among
+from threadkeep_runtime.store.forking import load_fork
 from threadkeep_runtime.store.messages import load_known
 from threadkeep_runtime.store.outbox import load_lines
 from threadkeep_runtime.store.purging import load_purge
@@ -63,6 +64,7 @@ _SHOWS_TICKETS = (
     commands.PassDeadline,
     commands.TimeOutTask,
 )
+_COPIES = (commands.CopyCheckpoints, commands.ForkSession)
 _MAY_END_A_RUN = (
     commands.CommitThread,
     commands.CancelTask,
@@ -70,6 +72,7 @@ _MAY_END_A_RUN = (
     commands.ReleaseRun,
     commands.PassDeadline,
     commands.OpenDueTask,
+    commands.SetAside,
     commands.TimeOutTask,
     *_ENDS_LEASES,
 )
@@ -83,7 +86,9 @@ def load_views(
 ) -> list[View]:
     """The view of each command, in their order. No thread is in the batch twice. `now` is asked once locks are held."""
     keys = {command.thread_key for command in batch}
-    keys.update(command.source_key for command in batch if isinstance(command, commands.CopyCheckpoints))
+    keys.update(
+        command.source_key for command in batch if isinstance(command, (commands.CopyCheckpoints, commands.ForkSession))
+    )
     found = lock_threads(connection, keys)
     marked = {key for key, one in found.items() if one.delete_time is not None}
     dead = dead_among(connection, keys - found.keys()) | marked
@@ -212,6 +217,9 @@ def _rare_parts(
         return {"purge": load_purge(connection, found[command.thread_key], command, now)}
     if isinstance(command, commands.CommitThread) and (named := staged_values(command.ops)):
         return {"staged": load_staged(connection, command.scope_key, [value.staged_id for value in named])}
+    if isinstance(command, commands.ForkSession):
+        source = found.get(command.source_key)
+        return {} if source is None else {"source": source, "fork": load_fork(connection, source, command)}
     if isinstance(command, commands.CopyCheckpoints):
         source = found.get(command.source_key)
         if source is None or not holds_checkpoints(connection, command.source_key):
@@ -229,7 +237,11 @@ def _run_named(command: commands.Command) -> str | None:
     lease = getattr(command, "lease", None)
     if lease is not None:
         return str(lease.run_id)
-    return getattr(command, "run_id", None) if isinstance(command, (commands.LeaseRun, *_ENDS_LEASES)) else None
+    return (
+        getattr(command, "run_id", None)
+        if isinstance(command, (commands.LeaseRun, commands.SetAside, *_ENDS_LEASES))
+        else None
+    )
 
 
 def _task_named(command: commands.Command) -> str | None:

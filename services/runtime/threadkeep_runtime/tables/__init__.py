@@ -5,6 +5,7 @@ that such updates stay within the row's page (HOT). Enums are short text. LangGr
 layout.
 """
 
+from threadkeep_runtime.tables.audit import audit_records
 from threadkeep_runtime.tables.checkpoints import (
     checkpoint_blobs,
     checkpoint_migrations,
@@ -29,6 +30,7 @@ __all__ = [
     "RUN_STATES",
     "TASK_STATES",
     "TICKET_STATES",
+    "audit_records",
     "checkpoint_blobs",
     "checkpoint_migrations",
     "checkpoint_writes",

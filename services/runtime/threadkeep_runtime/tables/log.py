@@ -29,6 +29,10 @@ commits = sa.Table(
     sa.Column("root_checkpoint_id", Key()),
     # The last place in the conversation that was given by then.
     sa.Column("message_position", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    # The chain (R17): the commit's parts, a JSON list of [kind, id, SHA-256], and SHA-256(previous digest, canonical
+    # commit). NULL: from before the chain.
+    sa.Column("parts", sa.Text),
+    sa.Column("digest", Bytes()),
     sa.CheckConstraint("sequence > 0", name="sequence_dense_from_1"),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from threadkeep_chassis.database import JsonText, Key, UtcTimestamp, partial_index
+from threadkeep_chassis.database import Bytes, JsonText, Key, UtcTimestamp, partial_index
 from threadkeep_runtime.tables.schema import OUTLIVES_THREAD, metadata
 
 threads = sa.Table(
@@ -44,6 +44,12 @@ threads = sa.Table(
     sa.Column("message_position", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("message_count", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("message_changes", sa.Integer, nullable=False, server_default=sa.text("0")),
+    # The chain (R17): the digest of the last commit that has one, that commit, the commit behind which the chain that
+    # is kept starts, and the digest there (NULL: the thread's genesis).
+    sa.Column("digest", Bytes()),
+    sa.Column("digest_sequence", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("chain_start", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("chain_anchor", Bytes()),
     # Revision of title, agent_name, metadata and settings.
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
@@ -56,6 +62,9 @@ threads = sa.Table(
     # Commits up to this sequence were purged; and up to where their rows are gone.
     sa.Column("commit_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("swept_floor", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    # The session that it was forked from, and the commit after which.
+    sa.Column("forked_from_session_id", Key()),
+    sa.Column("forked_from_commit", sa.BigInteger),
     sa.UniqueConstraint("scope_key", "session_id"),
     sa.Index(None, "scope_key", "create_time", "session_id"),
 )

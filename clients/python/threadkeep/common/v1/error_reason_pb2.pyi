@@ -42,6 +42,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND: no such schedule in the caller's scope."""
     ERROR_REASON_UPLOAD_NOT_FOUND: _ErrorReason.ValueType  # 201
     """NOT_FOUND: nothing is kept of an upload of that name."""
+    ERROR_REASON_CHECKPOINT_NOT_FOUND: _ErrorReason.ValueType  # 9
+    """NOT_FOUND: no such checkpoint in the session."""
     ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: _ErrorReason.ValueType  # 15
     """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 20
@@ -136,6 +138,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """UNAVAILABLE: where artifact content lies is out of reach, or full. Retry with the same request_id."""
     ERROR_REASON_CORRUPT_CONTENT: _ErrorReason.ValueType  # 120
     """DATA_LOSS: stored content does not have its digest."""
+    ERROR_REASON_AUDIT_MISMATCH: _ErrorReason.ValueType  # 121
+    """DATA_LOSS: what is stored of a thread is not what its chain of commits says; metadata names `commit_sequence`, `part_kind` and
+    `part_id`.
+    """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 130
     """UNAUTHENTICATED: no trusted identity."""
     ERROR_REASON_SCOPE_REQUIRED: _ErrorReason.ValueType  # 131
@@ -144,6 +150,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: the scope lies outside the caller's grant, or the write aims at a broader scope."""
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 150
     """INTERNAL: a fault of the server. Its log has the details under the trace id."""
+    ERROR_REASON_METHOD_UNKNOWN: _ErrorReason.ValueType  # 160
+    """UNIMPLEMENTED: the server knows no such method: it is older than the caller, or another service."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every error is a google.rpc.Status whose google.rpc.ErrorInfo has the domain `threadkeep` and as `reason` the name of
@@ -170,6 +178,8 @@ ERROR_REASON_SCHEDULE_NOT_FOUND: ErrorReason.ValueType  # 17
 """NOT_FOUND: no such schedule in the caller's scope."""
 ERROR_REASON_UPLOAD_NOT_FOUND: ErrorReason.ValueType  # 201
 """NOT_FOUND: nothing is kept of an upload of that name."""
+ERROR_REASON_CHECKPOINT_NOT_FOUND: ErrorReason.ValueType  # 9
+"""NOT_FOUND: no such checkpoint in the session."""
 ERROR_REASON_CHECKPOINT_VALUE_NOT_FOUND: ErrorReason.ValueType  # 15
 """NOT_FOUND: no such value of a checkpoint or of its writes in the caller's scope, or it was deleted meanwhile."""
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 20
@@ -264,6 +274,10 @@ ERROR_REASON_CONTENT_STORE_UNAVAILABLE: ErrorReason.ValueType  # 115
 """UNAVAILABLE: where artifact content lies is out of reach, or full. Retry with the same request_id."""
 ERROR_REASON_CORRUPT_CONTENT: ErrorReason.ValueType  # 120
 """DATA_LOSS: stored content does not have its digest."""
+ERROR_REASON_AUDIT_MISMATCH: ErrorReason.ValueType  # 121
+"""DATA_LOSS: what is stored of a thread is not what its chain of commits says; metadata names `commit_sequence`, `part_kind` and
+`part_id`.
+"""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 130
 """UNAUTHENTICATED: no trusted identity."""
 ERROR_REASON_SCOPE_REQUIRED: ErrorReason.ValueType  # 131
@@ -272,4 +286,6 @@ ERROR_REASON_SCOPE_FORBIDDEN: ErrorReason.ValueType  # 140
 """PERMISSION_DENIED: the scope lies outside the caller's grant, or the write aims at a broader scope."""
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 150
 """INTERNAL: a fault of the server. Its log has the details under the trace id."""
+ERROR_REASON_METHOD_UNKNOWN: ErrorReason.ValueType  # 160
+"""UNIMPLEMENTED: the server knows no such method: it is older than the caller, or another service."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

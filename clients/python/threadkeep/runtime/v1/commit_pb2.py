@@ -25,6 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot_payload__pb2
+from threadkeep.runtime.v1 import audit_pb2 as threadkeep_dot_runtime_dot_v1_dot_audit__pb2
 from threadkeep.runtime.v1 import checkpoint_pb2 as threadkeep_dot_runtime_dot_v1_dot_checkpoint__pb2
 from threadkeep.runtime.v1 import event_pb2 as threadkeep_dot_runtime_dot_v1_dot_event__pb2
 from threadkeep.runtime.v1 import message_pb2 as threadkeep_dot_runtime_dot_v1_dot_message__pb2
@@ -34,7 +35,7 @@ from threadkeep.runtime.v1 import state_pb2 as threadkeep_dot_runtime_dot_v1_dot
 from threadkeep.runtime.v1 import ticket_pb2 as threadkeep_dot_runtime_dot_v1_dot_ticket__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/runtime/v1/commit.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a&threadkeep/runtime/v1/checkpoint.proto\x1a!threadkeep/runtime/v1/event.proto\x1a#threadkeep/runtime/v1/message.proto\x1a\"threadkeep/runtime/v1/outbox.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a!threadkeep/runtime/v1/state.proto\x1a\"threadkeep/runtime/v1/ticket.proto\">\n\x05Lease\x12\x1f\n\x06run_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x05runId\x12\x14\n\x05\x65poch\x18\x02 \x01(\x03R\x05\x65poch\"\x0c\n\nRunRunning\"U\n\x0bRunAwaiting\x12\x46\n\x07tickets\x18\x01 \x03(\x0b\x32\".threadkeep.runtime.v1.TicketDraftB\x08\xb2\x9f\x19\x04\x10\x01\x18@R\x07tickets\"\xb5\x01\n\x08RunEnded\x12\x38\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\".threadkeep.runtime.v1.RunEndCauseR\x05\x63\x61use\x12\x35\n\x06result\x18\x02 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x06result\x12\x38\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.FailureR\x07\x66\x61ilure\"\xc3\x06\n\x0cThreadCommit\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x02 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x01R\x05lease\x88\x01\x01\x12\x43\n\x17\x65xpected_thread_version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x02R\x15\x65xpectedThreadVersion\x88\x01\x01\x12=\n\x07running\x18\x04 \x01(\x0b\x32!.threadkeep.runtime.v1.RunRunningH\x00R\x07running\x12@\n\x08\x61waiting\x18\x05 \x01(\x0b\x32\".threadkeep.runtime.v1.RunAwaitingH\x00R\x08\x61waiting\x12\x37\n\x05\x65nded\x18\x06 \x01(\x0b\x32\x1f.threadkeep.runtime.v1.RunEndedH\x00R\x05\x65nded\x12\x42\n\x06\x65vents\x18\x07 \x03(\x0b\x32!.threadkeep.runtime.v1.EventDraftB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\x06\x65vents\x12S\n\x0e\x63heckpoint_ops\x18\x08 \x03(\x0b\x32#.threadkeep.runtime.v1.CheckpointOpB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\rcheckpointOps\x12\x31\n\x05\x61\x63tor\x18\t \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\x12I\n\x08messages\x18\n \x03(\x0b\x32$.threadkeep.runtime.v1.MessageChangeB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\x08messages\x12\x42\n\x05state\x18\x0b \x03(\x0b\x32#.threadkeep.runtime.v1.StateCommandB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\x05state\x12\x42\n\x06outbox\x18\x0c \x03(\x0b\x32\".threadkeep.runtime.v1.OutboxDraftB\x06\xb2\x9f\x19\x02\x18\x64R\x06outboxB\r\n\x0b\x64ispositionB\x08\n\x06_leaseB\x1a\n\x18_expected_thread_version\"\x87\x02\n\rCommitReceipt\x12\'\n\x0f\x63ommit_sequence\x18\x01 \x01(\x03R\x0e\x63ommitSequence\x12\x30\n\x14\x66irst_event_sequence\x18\x02 \x01(\x03R\x12\x66irstEventSequence\x12.\n\x13last_event_sequence\x18\x03 \x01(\x03R\x11lastEventSequence\x12\x16\n\x06\x63ursor\x18\x04 \x01(\x0cR\x06\x63ursor\x12;\n\x0b\x63ommit_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncommitTime\x12\x16\n\x06replay\x18\x06 \x01(\x08R\x06replayb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"threadkeep/runtime/v1/commit.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a!threadkeep/runtime/v1/audit.proto\x1a&threadkeep/runtime/v1/checkpoint.proto\x1a!threadkeep/runtime/v1/event.proto\x1a#threadkeep/runtime/v1/message.proto\x1a\"threadkeep/runtime/v1/outbox.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a!threadkeep/runtime/v1/state.proto\x1a\"threadkeep/runtime/v1/ticket.proto\">\n\x05Lease\x12\x1f\n\x06run_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x05runId\x12\x14\n\x05\x65poch\x18\x02 \x01(\x03R\x05\x65poch\"\x0c\n\nRunRunning\"U\n\x0bRunAwaiting\x12\x46\n\x07tickets\x18\x01 \x03(\x0b\x32\".threadkeep.runtime.v1.TicketDraftB\x08\xb2\x9f\x19\x04\x10\x01\x18@R\x07tickets\"\xb5\x01\n\x08RunEnded\x12\x38\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\".threadkeep.runtime.v1.RunEndCauseR\x05\x63\x61use\x12\x35\n\x06result\x18\x02 \x01(\x0b\x32\x1d.threadkeep.common.v1.PayloadR\x06result\x12\x38\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.FailureR\x07\x66\x61ilure\"\x84\x07\n\x0cThreadCommit\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x37\n\x05lease\x18\x02 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.LeaseH\x01R\x05lease\x88\x01\x01\x12\x43\n\x17\x65xpected_thread_version\x18\x03 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x02R\x15\x65xpectedThreadVersion\x88\x01\x01\x12=\n\x07running\x18\x04 \x01(\x0b\x32!.threadkeep.runtime.v1.RunRunningH\x00R\x07running\x12@\n\x08\x61waiting\x18\x05 \x01(\x0b\x32\".threadkeep.runtime.v1.RunAwaitingH\x00R\x08\x61waiting\x12\x37\n\x05\x65nded\x18\x06 \x01(\x0b\x32\x1f.threadkeep.runtime.v1.RunEndedH\x00R\x05\x65nded\x12\x42\n\x06\x65vents\x18\x07 \x03(\x0b\x32!.threadkeep.runtime.v1.EventDraftB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\x06\x65vents\x12S\n\x0e\x63heckpoint_ops\x18\x08 \x03(\x0b\x32#.threadkeep.runtime.v1.CheckpointOpB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\rcheckpointOps\x12\x31\n\x05\x61\x63tor\x18\t \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\x12I\n\x08messages\x18\n \x03(\x0b\x32$.threadkeep.runtime.v1.MessageChangeB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\x08messages\x12\x42\n\x05state\x18\x0b \x03(\x0b\x32#.threadkeep.runtime.v1.StateCommandB\x07\xb2\x9f\x19\x03\x18\xe8\x07R\x05state\x12\x42\n\x06outbox\x18\x0c \x03(\x0b\x32\".threadkeep.runtime.v1.OutboxDraftB\x06\xb2\x9f\x19\x02\x18\x64R\x06outbox\x12?\n\x05\x61udit\x18\r \x03(\x0b\x32!.threadkeep.runtime.v1.AuditDraftB\x06\xb2\x9f\x19\x02\x18\x64R\x05\x61uditB\r\n\x0b\x64ispositionB\x08\n\x06_leaseB\x1a\n\x18_expected_thread_version\"\x9f\x02\n\rCommitReceipt\x12\'\n\x0f\x63ommit_sequence\x18\x01 \x01(\x03R\x0e\x63ommitSequence\x12\x30\n\x14\x66irst_event_sequence\x18\x02 \x01(\x03R\x12\x66irstEventSequence\x12.\n\x13last_event_sequence\x18\x03 \x01(\x03R\x11lastEventSequence\x12\x16\n\x06\x63ursor\x18\x04 \x01(\x0cR\x06\x63ursor\x12;\n\x0b\x63ommit_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncommitTime\x12\x16\n\x06replay\x18\x06 \x01(\x08R\x06replay\x12\x16\n\x06\x64igest\x18\x07 \x01(\x0cR\x06\x64igestb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -59,16 +60,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_THREADCOMMIT'].fields_by_name['state']._serialized_options = b'\262\237\031\003\030\350\007'
   _globals['_THREADCOMMIT'].fields_by_name['outbox']._loaded_options = None
   _globals['_THREADCOMMIT'].fields_by_name['outbox']._serialized_options = b'\262\237\031\002\030d'
-  _globals['_LEASE']._serialized_start=418
-  _globals['_LEASE']._serialized_end=480
-  _globals['_RUNRUNNING']._serialized_start=482
-  _globals['_RUNRUNNING']._serialized_end=494
-  _globals['_RUNAWAITING']._serialized_start=496
-  _globals['_RUNAWAITING']._serialized_end=581
-  _globals['_RUNENDED']._serialized_start=584
-  _globals['_RUNENDED']._serialized_end=765
-  _globals['_THREADCOMMIT']._serialized_start=768
-  _globals['_THREADCOMMIT']._serialized_end=1603
-  _globals['_COMMITRECEIPT']._serialized_start=1606
-  _globals['_COMMITRECEIPT']._serialized_end=1869
+  _globals['_THREADCOMMIT'].fields_by_name['audit']._loaded_options = None
+  _globals['_THREADCOMMIT'].fields_by_name['audit']._serialized_options = b'\262\237\031\002\030d'
+  _globals['_LEASE']._serialized_start=453
+  _globals['_LEASE']._serialized_end=515
+  _globals['_RUNRUNNING']._serialized_start=517
+  _globals['_RUNRUNNING']._serialized_end=529
+  _globals['_RUNAWAITING']._serialized_start=531
+  _globals['_RUNAWAITING']._serialized_end=616
+  _globals['_RUNENDED']._serialized_start=619
+  _globals['_RUNENDED']._serialized_end=800
+  _globals['_THREADCOMMIT']._serialized_start=803
+  _globals['_THREADCOMMIT']._serialized_end=1703
+  _globals['_COMMITRECEIPT']._serialized_start=1706
+  _globals['_COMMITRECEIPT']._serialized_end=1993
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
+from threadkeep.runtime.v1 import audit_pb2 as _audit_pb2
 from threadkeep.runtime.v1 import checkpoint_pb2 as _checkpoint_pb2
 from threadkeep.runtime.v1 import event_pb2 as _event_pb2
 from threadkeep.runtime.v1 import message_pb2 as _message_pb2
@@ -154,6 +155,7 @@ class ThreadCommit(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     OUTBOX_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The thread's session."""
     expected_thread_version: _builtins.int
@@ -200,6 +202,10 @@ class ThreadCommit(_message.Message):
     def outbox(self) -> _containers.RepeatedCompositeFieldContainer[_outbox_pb2.OutboxDraft]:
         """Messages to send, in order: they are on their way once the commit has happened, and only then."""
 
+    @_builtins.property
+    def audit(self) -> _containers.RepeatedCompositeFieldContainer[_audit_pb2.AuditDraft]:
+        """Audit records to write."""
+
     def __init__(
         self,
         *,
@@ -215,10 +221,11 @@ class ThreadCommit(_message.Message):
         messages: _abc.Iterable[_message_pb2.MessageChange] | None = ...,
         state: _abc.Iterable[_state_pb2.StateCommand] | None = ...,
         outbox: _abc.Iterable[_outbox_pb2.OutboxDraft] | None = ...,
+        audit: _abc.Iterable[_audit_pb2.AuditDraft] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "disposition", b"disposition", "ended", b"ended", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "running", b"running"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "awaiting", b"awaiting", "checkpoint_ops", b"checkpoint_ops", "disposition", b"disposition", "ended", b"ended", "events", b"events", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "messages", b"messages", "outbox", b"outbox", "running", b"running", "session_id", b"session_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version", "_lease", b"_lease", "actor", b"actor", "audit", b"audit", "awaiting", b"awaiting", "checkpoint_ops", b"checkpoint_ops", "disposition", b"disposition", "ended", b"ended", "events", b"events", "expected_thread_version", b"expected_thread_version", "lease", b"lease", "messages", b"messages", "outbox", b"outbox", "running", b"running", "session_id", b"session_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_thread_version: _TypeAlias = _typing.Literal["expected_thread_version"]  # noqa: Y015
     _WhichOneofArgType__expected_thread_version: _TypeAlias = _typing.Literal["_expected_thread_version", b"_expected_thread_version"]  # noqa: Y015
@@ -247,6 +254,7 @@ class CommitReceipt(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     COMMIT_TIME_FIELD_NUMBER: _builtins.int
     REPLAY_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     commit_sequence: _builtins.int
     """The commit's sequence in its thread: dense from 1. It is the thread's version after the commit."""
     first_event_sequence: _builtins.int
@@ -257,6 +265,8 @@ class CommitReceipt(_message.Message):
     """A cursor at the commit, for `at_least` of the projection's reads."""
     replay: _builtins.bool
     """True when this answers a request_id that was used before: nothing happened now."""
+    digest: _builtins.bytes
+    """The commit's digest: SHA-256(previous digest, canonical commit). Whoever keeps it can hold VerifyThread to it."""
     @_builtins.property
     def commit_time(self) -> _timestamp_pb2.Timestamp:
         """When the commit happened, by the server's clock."""
@@ -270,10 +280,11 @@ class CommitReceipt(_message.Message):
         cursor: _builtins.bytes = ...,
         commit_time: _timestamp_pb2.Timestamp | None = ...,
         replay: _builtins.bool = ...,
+        digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_sequence", b"commit_sequence", "commit_time", b"commit_time", "cursor", b"cursor", "first_event_sequence", b"first_event_sequence", "last_event_sequence", b"last_event_sequence", "replay", b"replay"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_sequence", b"commit_sequence", "commit_time", b"commit_time", "cursor", b"cursor", "digest", b"digest", "first_event_sequence", b"first_event_sequence", "last_event_sequence", b"last_event_sequence", "replay", b"replay"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -63,6 +63,8 @@ class RetentionPolicy(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     RECEIPTS_MAX_AGE_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
+    DELIVERED_MAX_AGE_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
@@ -92,6 +94,18 @@ class RetentionPolicy(_message.Message):
         """How long receipts live. Not less than the server's own setting, which also holds where this is absent."""
 
     @_builtins.property
+    def audit(self) -> Global___RetentionRule:
+        """Audit records of the scope, by the time of their commits; those of deleted sessions too. max_count and keep_latest count in
+        the scope.
+        """
+
+    @_builtins.property
+    def delivered_max_age(self) -> _duration_pb2.Duration:
+        """How long messages of the outbox live once they were delivered, and their dedupe keys with them. Absent: the server's own
+        setting. Above 0. Dead letters stay until they are purged.
+        """
+
+    @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When it was last set. Ignored in requests."""
 
@@ -103,12 +117,14 @@ class RetentionPolicy(_message.Message):
         checkpoints: Global___RetentionRule | None = ...,
         events: Global___RetentionRule | None = ...,
         receipts_max_age: _duration_pb2.Duration | None = ...,
+        audit: Global___RetentionRule | None = ...,
+        delivered_max_age: _duration_pb2.Duration | None = ...,
         revision: _builtins.int = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "events", b"events", "receipts_max_age", b"receipts_max_age", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "delivered_max_age", b"delivered_max_age", "events", b"events", "receipts_max_age", b"receipts_max_age", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "events", b"events", "receipts_max_age", b"receipts_max_age", "revision", b"revision", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "delivered_max_age", b"delivered_max_age", "events", b"events", "receipts_max_age", b"receipts_max_age", "revision", b"revision", "sessions", b"sessions", "tasks", b"tasks", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -125,6 +141,8 @@ class PurgeCounts(_message.Message):
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
+    AUDIT_FIELD_NUMBER: _builtins.int
+    DELIVERED_FIELD_NUMBER: _builtins.int
     tasks: _builtins.int
     """Tasks."""
     sessions: _builtins.int
@@ -135,6 +153,10 @@ class PurgeCounts(_message.Message):
     """Events."""
     receipts: _builtins.int
     """Receipts."""
+    audit: _builtins.int
+    """Audit records."""
+    delivered: _builtins.int
+    """Delivered messages of the outbox."""
     def __init__(
         self,
         *,
@@ -143,10 +165,12 @@ class PurgeCounts(_message.Message):
         checkpoints: _builtins.int = ...,
         events: _builtins.int = ...,
         receipts: _builtins.int = ...,
+        audit: _builtins.int = ...,
+        delivered: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "events", b"events", "receipts", b"receipts", "sessions", b"sessions", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audit", b"audit", "checkpoints", b"checkpoints", "delivered", b"delivered", "events", b"events", "receipts", b"receipts", "sessions", b"sessions", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -159,6 +159,8 @@ class Session(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     INTERNAL_THREAD_KEY_FIELD_NUMBER: _builtins.int
     MESSAGE_SOURCE_FIELD_NUMBER: _builtins.int
+    FORKED_FROM_SESSION_ID_FIELD_NUMBER: _builtins.int
+    FORKED_FROM_COMMIT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id inside its scope."""
     title: _builtins.str
@@ -187,6 +189,10 @@ class Session(_message.Message):
     """LangGraph's thread_id in the checkpoint tables. Only shown to callers with the operator grant."""
     message_source: _message_pb2.MessageSource.ValueType
     """Where its messages come from."""
+    forked_from_session_id: _builtins.str
+    """The session that it was forked from, if any. That one may be gone by now."""
+    forked_from_commit: _builtins.int
+    """The commit of that session after which it was forked."""
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The owner's own facts, filterable in ListSessions. The system writes nothing here."""
@@ -229,13 +235,19 @@ class Session(_message.Message):
         revision: _builtins.int = ...,
         internal_thread_key: _builtins.str | None = ...,
         message_source: _message_pb2.MessageSource.ValueType = ...,
+        forked_from_session_id: _builtins.str | None = ...,
+        forked_from_commit: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id", "_internal_thread_key", b"_internal_thread_key", "_latest_run_id", b"_latest_run_id", "_latest_task_id", b"_latest_task_id", "active_run_id", b"active_run_id", "create_time", b"create_time", "internal_thread_key", b"internal_thread_key", "last_activity_time", b"last_activity_time", "latest_run_id", b"latest_run_id", "latest_task_id", b"latest_task_id", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id", "_forked_from_commit", b"_forked_from_commit", "_forked_from_session_id", b"_forked_from_session_id", "_internal_thread_key", b"_internal_thread_key", "_latest_run_id", b"_latest_run_id", "_latest_task_id", b"_latest_task_id", "active_run_id", b"active_run_id", "create_time", b"create_time", "forked_from_commit", b"forked_from_commit", "forked_from_session_id", b"forked_from_session_id", "internal_thread_key", b"internal_thread_key", "last_activity_time", b"last_activity_time", "latest_run_id", b"latest_run_id", "latest_task_id", b"latest_task_id", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id", "_internal_thread_key", b"_internal_thread_key", "_latest_run_id", b"_latest_run_id", "_latest_task_id", b"_latest_task_id", "active_run_id", b"active_run_id", "agent_name", b"agent_name", "create_time", b"create_time", "internal_thread_key", b"internal_thread_key", "last_activity_time", b"last_activity_time", "latest_event_sequence", b"latest_event_sequence", "latest_run_id", b"latest_run_id", "latest_task_id", b"latest_task_id", "message_source", b"message_source", "metadata", b"metadata", "revision", b"revision", "run_count", b"run_count", "session_id", b"session_id", "settings", b"settings", "status", b"status", "task_count", b"task_count", "thread_version", b"thread_version", "title", b"title", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id", "_forked_from_commit", b"_forked_from_commit", "_forked_from_session_id", b"_forked_from_session_id", "_internal_thread_key", b"_internal_thread_key", "_latest_run_id", b"_latest_run_id", "_latest_task_id", b"_latest_task_id", "active_run_id", b"active_run_id", "agent_name", b"agent_name", "create_time", b"create_time", "forked_from_commit", b"forked_from_commit", "forked_from_session_id", b"forked_from_session_id", "internal_thread_key", b"internal_thread_key", "last_activity_time", b"last_activity_time", "latest_event_sequence", b"latest_event_sequence", "latest_run_id", b"latest_run_id", "latest_task_id", b"latest_task_id", "message_source", b"message_source", "metadata", b"metadata", "revision", b"revision", "run_count", b"run_count", "session_id", b"session_id", "settings", b"settings", "status", b"status", "task_count", b"task_count", "thread_version", b"thread_version", "title", b"title", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__active_run_id: _TypeAlias = _typing.Literal["active_run_id"]  # noqa: Y015
     _WhichOneofArgType__active_run_id: _TypeAlias = _typing.Literal["_active_run_id", b"_active_run_id"]  # noqa: Y015
+    _WhichOneofReturnType__forked_from_commit: _TypeAlias = _typing.Literal["forked_from_commit"]  # noqa: Y015
+    _WhichOneofArgType__forked_from_commit: _TypeAlias = _typing.Literal["_forked_from_commit", b"_forked_from_commit"]  # noqa: Y015
+    _WhichOneofReturnType__forked_from_session_id: _TypeAlias = _typing.Literal["forked_from_session_id"]  # noqa: Y015
+    _WhichOneofArgType__forked_from_session_id: _TypeAlias = _typing.Literal["_forked_from_session_id", b"_forked_from_session_id"]  # noqa: Y015
     _WhichOneofReturnType__internal_thread_key: _TypeAlias = _typing.Literal["internal_thread_key"]  # noqa: Y015
     _WhichOneofArgType__internal_thread_key: _TypeAlias = _typing.Literal["_internal_thread_key", b"_internal_thread_key"]  # noqa: Y015
     _WhichOneofReturnType__latest_run_id: _TypeAlias = _typing.Literal["latest_run_id"]  # noqa: Y015
@@ -244,6 +256,10 @@ class Session(_message.Message):
     _WhichOneofArgType__latest_task_id: _TypeAlias = _typing.Literal["_latest_task_id", b"_latest_task_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__active_run_id) -> _WhichOneofReturnType__active_run_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forked_from_commit) -> _WhichOneofReturnType__forked_from_commit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forked_from_session_id) -> _WhichOneofReturnType__forked_from_session_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__internal_thread_key) -> _WhichOneofReturnType__internal_thread_key | None: ...
     @_typing.overload

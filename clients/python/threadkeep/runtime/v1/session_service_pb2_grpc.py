@@ -55,6 +55,11 @@ class SessionServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
                 _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/threadkeep.runtime.v1.SessionService/ForkSession',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.ForkSessionResponse.FromString,
+                _registered_method=True)
         self.DeleteSession = channel.unary_unary(
                 '/threadkeep.runtime.v1.SessionService/DeleteSession',
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.DeleteSessionRequest.SerializeToString,
@@ -94,6 +99,15 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForkSession(self, request, context):
+        """Makes a new session that begins as another one was, at a commit or a checkpoint: with the checkpoints of all namespaces,
+        the messages and the state that were there then. What is at work in the source stays there; tasks and events don't come
+        along. SESSION_NOT_FOUND, COMMIT_COMPACTED, CHECKPOINT_NOT_FOUND, ID_TAKEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteSession(self, request, context):
         """Deletes a session and everything of its thread: tasks, runs, tickets, checkpoints, events. What stays is a tombstone
         with its event `threadkeep.session.deleted`, audit records, and receipts until they expire. The open run ends at once:
@@ -127,6 +141,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.UpdateSession,
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionResponse.SerializeToString,
+            ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.ForkSessionRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.ForkSessionResponse.SerializeToString,
             ),
             'DeleteSession': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSession,
@@ -243,6 +262,33 @@ class SessionService:
             '/threadkeep.runtime.v1.SessionService/UpdateSession',
             threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.UpdateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.SessionService/ForkSession',
+            threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.ForkSessionRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_session__service__pb2.ForkSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

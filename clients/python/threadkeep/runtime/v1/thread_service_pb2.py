@@ -25,6 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.common.v1 import payload_pb2 as threadkeep_dot_common_dot_v1_dot_payload__pb2
+from threadkeep.runtime.v1 import audit_pb2 as threadkeep_dot_runtime_dot_v1_dot_audit__pb2
 from threadkeep.runtime.v1 import commit_pb2 as threadkeep_dot_runtime_dot_v1_dot_commit__pb2
 from threadkeep.runtime.v1 import message_pb2 as threadkeep_dot_runtime_dot_v1_dot_message__pb2
 from threadkeep.runtime.v1 import run_pb2 as threadkeep_dot_runtime_dot_v1_dot_run__pb2
@@ -32,7 +33,7 @@ from threadkeep.runtime.v1 import state_pb2 as threadkeep_dot_runtime_dot_v1_dot
 from threadkeep.runtime.v1 import ticket_pb2 as threadkeep_dot_runtime_dot_v1_dot_ticket__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/thread_service.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a#threadkeep/runtime/v1/message.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a!threadkeep/runtime/v1/state.proto\x1a\"threadkeep/runtime/v1/ticket.proto\"}\n\rCommitRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x43\n\x06\x63ommit\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.ThreadCommitB\x06\xb2\x9f\x19\x02\x10\x01R\x06\x63ommit\"\xec\x01\n\x0e\x43ommitResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\x12,\n\x03run\x18\x02 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12\x1d\n\nticket_ids\x18\x03 \x03(\tR\tticketIds\x12\x1f\n\x0bmessage_ids\x18\x04 \x03(\tR\nmessageIds\x12,\n\x12outbox_message_ids\x18\x08 \x03(\tR\x10outboxMessageIds\"\xee\x01\n\x14GetThreadViewRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x34\n\x0f\x63ommit_sequence\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x0e\x63ommitSequence\x88\x01\x01\x12\x1b\n\tpage_size\x18\x03 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x04 \x01(\tR\tpageToken\x12\'\n\nstate_keys\x18\x05 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18\x64R\tstateKeysB\x12\n\x10_commit_sequence\"Y\n\rCheckpointRef\x12#\n\rcheckpoint_ns\x18\x01 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x02 \x01(\tR\x0c\x63heckpointId\"\x98\x04\n\x15GetThreadViewResponse\x12\'\n\x0f\x63ommit_sequence\x18\x01 \x01(\x03R\x0e\x63ommitSequence\x12;\n\x0b\x63ommit_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncommitTime\x12,\n\x03run\x18\x03 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12\x44\n\ncheckpoint\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointRefR\ncheckpoint\x12\x37\n\x07tickets\x18\x05 \x03(\x0b\x32\x1d.threadkeep.runtime.v1.TicketR\x07tickets\x12\x37\n\x05state\x18\x06 \x03(\x0b\x32!.threadkeep.runtime.v1.StateValueR\x05state\x12&\n\x0fnext_page_token\x18\x07 \x01(\tR\rnextPageToken\x12>\n\x08messages\x18\x08 \x03(\x0b\x32\".threadkeep.runtime.v1.MessageFactR\x08messages\x12K\n\x0emessage_source\x18\t \x01(\x0e\x32$.threadkeep.runtime.v1.MessageSourceR\rmessageSource\"\xf1\x02\n\x06\x43ommit\x12\'\n\x0f\x63ommit_sequence\x18\x01 \x01(\x03R\x0e\x63ommitSequence\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\"\n\nrequest_id\x18\x03 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06run_id\x18\x04 \x01(\tH\x01R\x05runId\x88\x01\x01\x12\x31\n\x05\x61\x63tor\x18\x05 \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\x12\x30\n\x14\x66irst_event_sequence\x18\x06 \x01(\x03R\x12\x66irstEventSequence\x12.\n\x13last_event_sequence\x18\x07 \x01(\x03R\x11lastEventSequence\x12;\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTimeB\r\n\x0b_request_idB\t\n\x07_run_id\"y\n\x12ListCommitsRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"v\n\x13ListCommitsResponse\x12\x37\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x1d.threadkeep.runtime.v1.CommitR\x07\x63ommits\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9c\x01\n\x17\x44\x65\x63lareStateKeysRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12X\n\x0c\x64\x65\x63larations\x18\x02 \x03(\x0b\x32*.threadkeep.runtime.v1.StateKeyDeclarationB\x08\xb2\x9f\x19\x04\x10\x01\x18\x64R\x0c\x64\x65\x63larations\"O\n\x18\x44\x65\x63lareStateKeysResponse\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32\x1f.threadkeep.runtime.v1.StateKeyR\x04keys\"R\n\x14ListStateKeysRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"t\n\x15ListStateKeysResponse\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32\x1f.threadkeep.runtime.v1.StateKeyR\x04keys\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xc5\x04\n\rThreadService\x12_\n\x06\x43ommit\x12$.threadkeep.runtime.v1.CommitRequest\x1a%.threadkeep.runtime.v1.CommitResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rGetThreadView\x12+.threadkeep.runtime.v1.GetThreadViewRequest\x1a,.threadkeep.runtime.v1.GetThreadViewResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12l\n\x0bListCommits\x12).threadkeep.runtime.v1.ListCommitsRequest\x1a*.threadkeep.runtime.v1.ListCommitsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12}\n\x10\x44\x65\x63lareStateKeys\x12..threadkeep.runtime.v1.DeclareStateKeysRequest\x1a/.threadkeep.runtime.v1.DeclareStateKeysResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rListStateKeys\x12+.threadkeep.runtime.v1.ListStateKeysRequest\x1a,.threadkeep.runtime.v1.ListStateKeysResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*threadkeep/runtime/v1/thread_service.proto\x12\x15threadkeep.runtime.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a\"threadkeep/common/v1/payload.proto\x1a!threadkeep/runtime/v1/audit.proto\x1a\"threadkeep/runtime/v1/commit.proto\x1a#threadkeep/runtime/v1/message.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a!threadkeep/runtime/v1/state.proto\x1a\"threadkeep/runtime/v1/ticket.proto\"}\n\rCommitRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12\x43\n\x06\x63ommit\x18\x02 \x01(\x0b\x32#.threadkeep.runtime.v1.ThreadCommitB\x06\xb2\x9f\x19\x02\x10\x01R\x06\x63ommit\"\xec\x01\n\x0e\x43ommitResponse\x12>\n\x07receipt\x18\x01 \x01(\x0b\x32$.threadkeep.runtime.v1.CommitReceiptR\x07receipt\x12,\n\x03run\x18\x02 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12\x1d\n\nticket_ids\x18\x03 \x03(\tR\tticketIds\x12\x1f\n\x0bmessage_ids\x18\x04 \x03(\tR\nmessageIds\x12,\n\x12outbox_message_ids\x18\x08 \x03(\tR\x10outboxMessageIds\"\xee\x01\n\x14GetThreadViewRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x34\n\x0f\x63ommit_sequence\x18\x02 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\x0e\x63ommitSequence\x88\x01\x01\x12\x1b\n\tpage_size\x18\x03 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x04 \x01(\tR\tpageToken\x12\'\n\nstate_keys\x18\x05 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18\x64R\tstateKeysB\x12\n\x10_commit_sequence\"Y\n\rCheckpointRef\x12#\n\rcheckpoint_ns\x18\x01 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x02 \x01(\tR\x0c\x63heckpointId\"\x98\x04\n\x15GetThreadViewResponse\x12\'\n\x0f\x63ommit_sequence\x18\x01 \x01(\x03R\x0e\x63ommitSequence\x12;\n\x0b\x63ommit_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncommitTime\x12,\n\x03run\x18\x03 \x01(\x0b\x32\x1a.threadkeep.runtime.v1.RunR\x03run\x12\x44\n\ncheckpoint\x18\x04 \x01(\x0b\x32$.threadkeep.runtime.v1.CheckpointRefR\ncheckpoint\x12\x37\n\x07tickets\x18\x05 \x03(\x0b\x32\x1d.threadkeep.runtime.v1.TicketR\x07tickets\x12\x37\n\x05state\x18\x06 \x03(\x0b\x32!.threadkeep.runtime.v1.StateValueR\x05state\x12&\n\x0fnext_page_token\x18\x07 \x01(\tR\rnextPageToken\x12>\n\x08messages\x18\x08 \x03(\x0b\x32\".threadkeep.runtime.v1.MessageFactR\x08messages\x12K\n\x0emessage_source\x18\t \x01(\x0e\x32$.threadkeep.runtime.v1.MessageSourceR\rmessageSource\"\xa7\x03\n\x06\x43ommit\x12\'\n\x0f\x63ommit_sequence\x18\x01 \x01(\x03R\x0e\x63ommitSequence\x12\x12\n\x04kind\x18\x02 \x01(\tR\x04kind\x12\"\n\nrequest_id\x18\x03 \x01(\tH\x00R\trequestId\x88\x01\x01\x12\x1a\n\x06run_id\x18\x04 \x01(\tH\x01R\x05runId\x88\x01\x01\x12\x31\n\x05\x61\x63tor\x18\x05 \x01(\x0b\x32\x1b.threadkeep.common.v1.ActorR\x05\x61\x63tor\x12\x30\n\x14\x66irst_event_sequence\x18\x06 \x01(\x03R\x12\x66irstEventSequence\x12.\n\x13last_event_sequence\x18\x07 \x01(\x03R\x11lastEventSequence\x12;\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\x16\n\x06\x64igest\x18\t \x01(\x0cR\x06\x64igest\x12\x1c\n\tcanonical\x18\n \x01(\x0cR\tcanonicalB\r\n\x0b_request_idB\t\n\x07_run_id\"z\n\x13VerifyThreadRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"\xe2\x01\n\x14VerifyThreadResponse\x12!\n\x0c\x66irst_commit\x18\x01 \x01(\x03R\x0b\x66irstCommit\x12\x1f\n\x0blast_commit\x18\x02 \x01(\x03R\nlastCommit\x12\x16\n\x06\x64igest\x18\x03 \x01(\x0cR\x06\x64igest\x12#\n\rpresent_parts\x18\x04 \x01(\x03R\x0cpresentParts\x12!\n\x0cpurged_parts\x18\x05 \x01(\x03R\x0bpurgedParts\x12&\n\x0fnext_page_token\x18\x06 \x01(\tR\rnextPageToken\"\xeb\x02\n\x17ListAuditRecordsRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12\"\n\x07\x61\x63tions\x18\x04 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18\x10R\x07\x61\x63tions\x12&\n\x08\x61\x63tor_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x07\x61\x63torId\x88\x01\x01\x12=\n\x0c\x63reated_from\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBeforeB\r\n\x0b_session_idB\x0b\n\t_actor_id\"\x80\x01\n\x18ListAuditRecordsResponse\x12<\n\x07records\x18\x01 \x03(\x0b\x32\".threadkeep.runtime.v1.AuditRecordR\x07records\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"y\n\x12ListCommitsRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\"v\n\x13ListCommitsResponse\x12\x37\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x1d.threadkeep.runtime.v1.CommitR\x07\x63ommits\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9c\x01\n\x17\x44\x65\x63lareStateKeysRequest\x12\'\n\nrequest_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\trequestId\x12X\n\x0c\x64\x65\x63larations\x18\x02 \x03(\x0b\x32*.threadkeep.runtime.v1.StateKeyDeclarationB\x08\xb2\x9f\x19\x04\x10\x01\x18\x64R\x0c\x64\x65\x63larations\"O\n\x18\x44\x65\x63lareStateKeysResponse\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32\x1f.threadkeep.runtime.v1.StateKeyR\x04keys\"R\n\x14ListStateKeysRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"t\n\x15ListStateKeysResponse\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32\x1f.threadkeep.runtime.v1.StateKeyR\x04keys\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xb3\x06\n\rThreadService\x12_\n\x06\x43ommit\x12$.threadkeep.runtime.v1.CommitRequest\x1a%.threadkeep.runtime.v1.CommitResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rGetThreadView\x12+.threadkeep.runtime.v1.GetThreadViewRequest\x1a,.threadkeep.runtime.v1.GetThreadViewResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12l\n\x0bListCommits\x12).threadkeep.runtime.v1.ListCommitsRequest\x1a*.threadkeep.runtime.v1.ListCommitsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\x0cVerifyThread\x12*.threadkeep.runtime.v1.VerifyThreadRequest\x1a+.threadkeep.runtime.v1.VerifyThreadResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x10ListAuditRecords\x12..threadkeep.runtime.v1.ListAuditRecordsRequest\x1a/.threadkeep.runtime.v1.ListAuditRecordsResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12}\n\x10\x44\x65\x63lareStateKeys\x12..threadkeep.runtime.v1.DeclareStateKeysRequest\x1a/.threadkeep.runtime.v1.DeclareStateKeysResponse\"\x08\xaa\x9f\x19\x04\x08\x02\x10\x01\x12r\n\rListStateKeys\x12+.threadkeep.runtime.v1.ListStateKeysRequest\x1a,.threadkeep.runtime.v1.ListStateKeysResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,6 +50,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTHREADVIEWREQUEST'].fields_by_name['commit_sequence']._serialized_options = b'\262\237\031\002 \001'
   _globals['_GETTHREADVIEWREQUEST'].fields_by_name['state_keys']._loaded_options = None
   _globals['_GETTHREADVIEWREQUEST'].fields_by_name['state_keys']._serialized_options = b'\262\237\031\004\010\002\030d'
+  _globals['_VERIFYTHREADREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_VERIFYTHREADREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_LISTAUDITRECORDSREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_LISTAUDITRECORDSREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\002\010\001'
+  _globals['_LISTAUDITRECORDSREQUEST'].fields_by_name['actions']._loaded_options = None
+  _globals['_LISTAUDITRECORDSREQUEST'].fields_by_name['actions']._serialized_options = b'\262\237\031\004\010\002\030\020'
+  _globals['_LISTAUDITRECORDSREQUEST'].fields_by_name['actor_id']._loaded_options = None
+  _globals['_LISTAUDITRECORDSREQUEST'].fields_by_name['actor_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_LISTCOMMITSREQUEST'].fields_by_name['session_id']._loaded_options = None
   _globals['_LISTCOMMITSREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_DECLARESTATEKEYSREQUEST'].fields_by_name['request_id']._loaded_options = None
@@ -61,34 +70,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_THREADSERVICE'].methods_by_name['GetThreadView']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_THREADSERVICE'].methods_by_name['ListCommits']._loaded_options = None
   _globals['_THREADSERVICE'].methods_by_name['ListCommits']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_THREADSERVICE'].methods_by_name['VerifyThread']._loaded_options = None
+  _globals['_THREADSERVICE'].methods_by_name['VerifyThread']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_THREADSERVICE'].methods_by_name['ListAuditRecords']._loaded_options = None
+  _globals['_THREADSERVICE'].methods_by_name['ListAuditRecords']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_THREADSERVICE'].methods_by_name['DeclareStateKeys']._loaded_options = None
   _globals['_THREADSERVICE'].methods_by_name['DeclareStateKeys']._serialized_options = b'\252\237\031\004\010\002\020\001'
   _globals['_THREADSERVICE'].methods_by_name['ListStateKeys']._loaded_options = None
   _globals['_THREADSERVICE'].methods_by_name['ListStateKeys']._serialized_options = b'\252\237\031\002\010\002'
-  _globals['_COMMITREQUEST']._serialized_start=351
-  _globals['_COMMITREQUEST']._serialized_end=476
-  _globals['_COMMITRESPONSE']._serialized_start=479
-  _globals['_COMMITRESPONSE']._serialized_end=715
-  _globals['_GETTHREADVIEWREQUEST']._serialized_start=718
-  _globals['_GETTHREADVIEWREQUEST']._serialized_end=956
-  _globals['_CHECKPOINTREF']._serialized_start=958
-  _globals['_CHECKPOINTREF']._serialized_end=1047
-  _globals['_GETTHREADVIEWRESPONSE']._serialized_start=1050
-  _globals['_GETTHREADVIEWRESPONSE']._serialized_end=1586
-  _globals['_COMMIT']._serialized_start=1589
-  _globals['_COMMIT']._serialized_end=1958
-  _globals['_LISTCOMMITSREQUEST']._serialized_start=1960
-  _globals['_LISTCOMMITSREQUEST']._serialized_end=2081
-  _globals['_LISTCOMMITSRESPONSE']._serialized_start=2083
-  _globals['_LISTCOMMITSRESPONSE']._serialized_end=2201
-  _globals['_DECLARESTATEKEYSREQUEST']._serialized_start=2204
-  _globals['_DECLARESTATEKEYSREQUEST']._serialized_end=2360
-  _globals['_DECLARESTATEKEYSRESPONSE']._serialized_start=2362
-  _globals['_DECLARESTATEKEYSRESPONSE']._serialized_end=2441
-  _globals['_LISTSTATEKEYSREQUEST']._serialized_start=2443
-  _globals['_LISTSTATEKEYSREQUEST']._serialized_end=2525
-  _globals['_LISTSTATEKEYSRESPONSE']._serialized_start=2527
-  _globals['_LISTSTATEKEYSRESPONSE']._serialized_end=2643
-  _globals['_THREADSERVICE']._serialized_start=2646
-  _globals['_THREADSERVICE']._serialized_end=3227
+  _globals['_COMMITREQUEST']._serialized_start=386
+  _globals['_COMMITREQUEST']._serialized_end=511
+  _globals['_COMMITRESPONSE']._serialized_start=514
+  _globals['_COMMITRESPONSE']._serialized_end=750
+  _globals['_GETTHREADVIEWREQUEST']._serialized_start=753
+  _globals['_GETTHREADVIEWREQUEST']._serialized_end=991
+  _globals['_CHECKPOINTREF']._serialized_start=993
+  _globals['_CHECKPOINTREF']._serialized_end=1082
+  _globals['_GETTHREADVIEWRESPONSE']._serialized_start=1085
+  _globals['_GETTHREADVIEWRESPONSE']._serialized_end=1621
+  _globals['_COMMIT']._serialized_start=1624
+  _globals['_COMMIT']._serialized_end=2047
+  _globals['_VERIFYTHREADREQUEST']._serialized_start=2049
+  _globals['_VERIFYTHREADREQUEST']._serialized_end=2171
+  _globals['_VERIFYTHREADRESPONSE']._serialized_start=2174
+  _globals['_VERIFYTHREADRESPONSE']._serialized_end=2400
+  _globals['_LISTAUDITRECORDSREQUEST']._serialized_start=2403
+  _globals['_LISTAUDITRECORDSREQUEST']._serialized_end=2766
+  _globals['_LISTAUDITRECORDSRESPONSE']._serialized_start=2769
+  _globals['_LISTAUDITRECORDSRESPONSE']._serialized_end=2897
+  _globals['_LISTCOMMITSREQUEST']._serialized_start=2899
+  _globals['_LISTCOMMITSREQUEST']._serialized_end=3020
+  _globals['_LISTCOMMITSRESPONSE']._serialized_start=3022
+  _globals['_LISTCOMMITSRESPONSE']._serialized_end=3140
+  _globals['_DECLARESTATEKEYSREQUEST']._serialized_start=3143
+  _globals['_DECLARESTATEKEYSREQUEST']._serialized_end=3299
+  _globals['_DECLARESTATEKEYSRESPONSE']._serialized_start=3301
+  _globals['_DECLARESTATEKEYSRESPONSE']._serialized_end=3380
+  _globals['_LISTSTATEKEYSREQUEST']._serialized_start=3382
+  _globals['_LISTSTATEKEYSREQUEST']._serialized_end=3464
+  _globals['_LISTSTATEKEYSRESPONSE']._serialized_start=3466
+  _globals['_LISTSTATEKEYSRESPONSE']._serialized_end=3582
+  _globals['_THREADSERVICE']._serialized_start=3585
+  _globals['_THREADSERVICE']._serialized_end=4404
 # @@protoc_insertion_point(module_scope)

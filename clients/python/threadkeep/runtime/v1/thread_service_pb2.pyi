@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from threadkeep.common.v1 import payload_pb2 as _payload_pb2
+from threadkeep.runtime.v1 import audit_pb2 as _audit_pb2
 from threadkeep.runtime.v1 import commit_pb2 as _commit_pb2
 from threadkeep.runtime.v1 import message_pb2 as _message_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
@@ -251,6 +252,8 @@ class Commit(_message.Message):
     FIRST_EVENT_SEQUENCE_FIELD_NUMBER: _builtins.int
     LAST_EVENT_SEQUENCE_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    CANONICAL_FIELD_NUMBER: _builtins.int
     commit_sequence: _builtins.int
     """Its sequence: dense from 1."""
     kind: _builtins.str
@@ -263,6 +266,15 @@ class Commit(_message.Message):
     """Sequence of its first event. 0 when it has none."""
     last_event_sequence: _builtins.int
     """Sequence of its last event. 0 when it has none."""
+    digest: _builtins.bytes
+    """Its digest: SHA-256 of the previous commit's digest and then `canonical`. Empty: from before the chain. Before the first
+    commit stands SHA-256 of the canonical JSON `["threadkeep.commit.v1",<scope key>,<session_id>]`.
+    """
+    canonical: _builtins.bytes
+    """The canonical commit: canonical JSON (RFC 8785), an array of `threadkeep.commit.v1`, sequence, kind, request_id, run_id, actor's
+    kind and id, first event sequence, number of events, time in microseconds since 1970, the open run, the root checkpoint's id,
+    the last message position, and the parts as [kind, id, SHA-256 in hexadecimal].
+    """
     @_builtins.property
     def actor(self) -> _payload_pb2.Actor:
         """Who committed."""
@@ -282,10 +294,12 @@ class Commit(_message.Message):
         first_event_sequence: _builtins.int = ...,
         last_event_sequence: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
+        digest: _builtins.bytes = ...,
+        canonical: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "actor", b"actor", "create_time", b"create_time", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "actor", b"actor", "commit_sequence", b"commit_sequence", "create_time", b"create_time", "first_event_sequence", b"first_event_sequence", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_request_id", b"_request_id", "_run_id", b"_run_id", "actor", b"actor", "canonical", b"canonical", "commit_sequence", b"commit_sequence", "create_time", b"create_time", "digest", b"digest", "first_event_sequence", b"first_event_sequence", "kind", b"kind", "last_event_sequence", b"last_event_sequence", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__request_id: _TypeAlias = _typing.Literal["request_id"]  # noqa: Y015
     _WhichOneofArgType__request_id: _TypeAlias = _typing.Literal["_request_id", b"_request_id"]  # noqa: Y015
@@ -297,6 +311,165 @@ class Commit(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
 
 Global___Commit: _TypeAlias = Commit  # noqa: Y015
+
+@_typing.final
+class VerifyThreadRequest(_message.Message):
+    """Verifies a thread, from where its chain starts to its head."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The thread's session."""
+    page_size: _builtins.int
+    """Most commits to verify in this call. 0, or more than the server's limit: the limit (1000)."""
+    page_token: _builtins.str
+    """The previous page's next_page_token. Empty: from the start."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyThreadRequest: _TypeAlias = VerifyThreadRequest  # noqa: Y015
+
+@_typing.final
+class VerifyThreadResponse(_message.Message):
+    """What was found to be in order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_COMMIT_FIELD_NUMBER: _builtins.int
+    LAST_COMMIT_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    PRESENT_PARTS_FIELD_NUMBER: _builtins.int
+    PURGED_PARTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    first_commit: _builtins.int
+    """The first commit that was verified. 0: the thread has no commit with a digest."""
+    last_commit: _builtins.int
+    """The last commit that was verified."""
+    digest: _builtins.bytes
+    """The digest of that commit: compare it with a receipt's."""
+    present_parts: _builtins.int
+    """How many parts were there and have their hash."""
+    purged_parts: _builtins.int
+    """How many parts were purged."""
+    next_page_token: _builtins.str
+    """The token of the next page. Empty: this was the head."""
+    def __init__(
+        self,
+        *,
+        first_commit: _builtins.int = ...,
+        last_commit: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+        present_parts: _builtins.int = ...,
+        purged_parts: _builtins.int = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "first_commit", b"first_commit", "last_commit", b"last_commit", "next_page_token", b"next_page_token", "present_parts", b"present_parts", "purged_parts", b"purged_parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyThreadResponse: _TypeAlias = VerifyThreadResponse  # noqa: Y015
+
+@_typing.final
+class ListAuditRecordsRequest(_message.Message):
+    """Lists audit records, newest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    ACTOR_ID_FIELD_NUMBER: _builtins.int
+    CREATED_FROM_FIELD_NUMBER: _builtins.int
+    CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most records in a page. 0: 50. At most 1000."""
+    page_token: _builtins.str
+    """The previous page's next_page_token. Empty: the first page."""
+    session_id: _builtins.str
+    """Only records of this session."""
+    actor_id: _builtins.str
+    """Only records of the actor with this id."""
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only records of these actions. Empty: all."""
+
+    @_builtins.property
+    def created_from(self) -> _timestamp_pb2.Timestamp:
+        """Only records from this time on."""
+
+    @_builtins.property
+    def created_before(self) -> _timestamp_pb2.Timestamp:
+        """Only records from before this time."""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        session_id: _builtins.str | None = ...,
+        actions: _abc.Iterable[_builtins.str] | None = ...,
+        actor_id: _builtins.str | None = ...,
+        created_from: _timestamp_pb2.Timestamp | None = ...,
+        created_before: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_actor_id", b"_actor_id", "_session_id", b"_session_id", "actor_id", b"actor_id", "created_before", b"created_before", "created_from", b"created_from", "session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_actor_id", b"_actor_id", "_session_id", b"_session_id", "actions", b"actions", "actor_id", b"actor_id", "created_before", b"created_before", "created_from", b"created_from", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__actor_id: _TypeAlias = _typing.Literal["actor_id"]  # noqa: Y015
+    _WhichOneofArgType__actor_id: _TypeAlias = _typing.Literal["_actor_id", b"_actor_id"]  # noqa: Y015
+    _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
+    _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__actor_id) -> _WhichOneofReturnType__actor_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
+
+Global___ListAuditRecordsRequest: _TypeAlias = ListAuditRecordsRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditRecordsResponse(_message.Message):
+    """A page of audit records."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def records(self) -> _containers.RepeatedCompositeFieldContainer[_audit_pb2.AuditRecord]:
+        """The records."""
+
+    def __init__(
+        self,
+        *,
+        records: _abc.Iterable[_audit_pb2.AuditRecord] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditRecordsResponse: _TypeAlias = ListAuditRecordsResponse  # noqa: Y015
 
 @_typing.final
 class ListCommitsRequest(_message.Message):

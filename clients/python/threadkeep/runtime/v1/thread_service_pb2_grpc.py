@@ -50,6 +50,16 @@ class ThreadServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsResponse.FromString,
                 _registered_method=True)
+        self.VerifyThread = channel.unary_unary(
+                '/threadkeep.runtime.v1.ThreadService/VerifyThread',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.VerifyThreadRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.VerifyThreadResponse.FromString,
+                _registered_method=True)
+        self.ListAuditRecords = channel.unary_unary(
+                '/threadkeep.runtime.v1.ThreadService/ListAuditRecords',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListAuditRecordsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListAuditRecordsResponse.FromString,
+                _registered_method=True)
         self.DeclareStateKeys = channel.unary_unary(
                 '/threadkeep.runtime.v1.ThreadService/DeclareStateKeys',
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.DeclareStateKeysRequest.SerializeToString,
@@ -92,6 +102,21 @@ class ThreadServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyThread(self, request, context):
+        """Recomputes the digests of a thread's commits from what is stored, oldest first. A part that was purged is taken at the word of
+        its commit. SESSION_NOT_FOUND; AUDIT_MISMATCH names the first commit that does not match.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAuditRecords(self, request, context):
+        """Lists audit records, newest first; those of deleted sessions too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeclareStateKeys(self, request, context):
         """Declares state keys for the caller's scope, all or none. Declaring what is declared already changes nothing.
         STATE_KEY_PINNED, LIMIT_EXCEEDED.
@@ -124,6 +149,16 @@ def add_ThreadServiceServicer_to_server(servicer, server):
                     servicer.ListCommits,
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsResponse.SerializeToString,
+            ),
+            'VerifyThread': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyThread,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.VerifyThreadRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.VerifyThreadResponse.SerializeToString,
+            ),
+            'ListAuditRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditRecords,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListAuditRecordsRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListAuditRecordsResponse.SerializeToString,
             ),
             'DeclareStateKeys': grpc.unary_unary_rpc_method_handler(
                     servicer.DeclareStateKeys,
@@ -218,6 +253,60 @@ class ThreadService:
             '/threadkeep.runtime.v1.ThreadService/ListCommits',
             threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListCommitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyThread(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.ThreadService/VerifyThread',
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.VerifyThreadRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.VerifyThreadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.ThreadService/ListAuditRecords',
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListAuditRecordsRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_thread__service__pb2.ListAuditRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

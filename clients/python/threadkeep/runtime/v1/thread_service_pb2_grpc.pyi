@@ -46,6 +46,12 @@ class ThreadServiceStub:
     """
     ListCommits: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ListCommitsRequest, _thread_service_pb2.ListCommitsResponse]
     """Lists a thread's commits, newest first. SESSION_NOT_FOUND."""
+    VerifyThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]
+    """Recomputes the digests of a thread's commits from what is stored, oldest first. A part that was purged is taken at the word of
+    its commit. SESSION_NOT_FOUND; AUDIT_MISMATCH names the first commit that does not match.
+    """
+    ListAuditRecords: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ListAuditRecordsRequest, _thread_service_pb2.ListAuditRecordsResponse]
+    """Lists audit records, newest first; those of deleted sessions too."""
     DeclareStateKeys: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DeclareStateKeysRequest, _thread_service_pb2.DeclareStateKeysResponse]
     """Declares state keys for the caller's scope, all or none. Declaring what is declared already changes nothing.
     STATE_KEY_PINNED, LIMIT_EXCEEDED.
@@ -71,6 +77,12 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """
     ListCommits: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ListCommitsRequest, _thread_service_pb2.ListCommitsResponse]  # type: ignore[assignment]
     """Lists a thread's commits, newest first. SESSION_NOT_FOUND."""
+    VerifyThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]  # type: ignore[assignment]
+    """Recomputes the digests of a thread's commits from what is stored, oldest first. A part that was purged is taken at the word of
+    its commit. SESSION_NOT_FOUND; AUDIT_MISMATCH names the first commit that does not match.
+    """
+    ListAuditRecords: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ListAuditRecordsRequest, _thread_service_pb2.ListAuditRecordsResponse]  # type: ignore[assignment]
+    """Lists audit records, newest first; those of deleted sessions too."""
     DeclareStateKeys: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DeclareStateKeysRequest, _thread_service_pb2.DeclareStateKeysResponse]  # type: ignore[assignment]
     """Declares state keys for the caller's scope, all or none. Declaring what is declared already changes nothing.
     STATE_KEY_PINNED, LIMIT_EXCEEDED.
@@ -111,6 +123,24 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.ListCommitsResponse, _abc.Awaitable[_thread_service_pb2.ListCommitsResponse]]:
         """Lists a thread's commits, newest first. SESSION_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def VerifyThread(
+        self,
+        request: _thread_service_pb2.VerifyThreadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_thread_service_pb2.VerifyThreadResponse, _abc.Awaitable[_thread_service_pb2.VerifyThreadResponse]]:
+        """Recomputes the digests of a thread's commits from what is stored, oldest first. A part that was purged is taken at the word of
+        its commit. SESSION_NOT_FOUND; AUDIT_MISMATCH names the first commit that does not match.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAuditRecords(
+        self,
+        request: _thread_service_pb2.ListAuditRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_thread_service_pb2.ListAuditRecordsResponse, _abc.Awaitable[_thread_service_pb2.ListAuditRecordsResponse]]:
+        """Lists audit records, newest first; those of deleted sessions too."""
 
     @_abc_1.abstractmethod
     def DeclareStateKeys(

@@ -62,8 +62,9 @@ class WorkerServiceServicer:
     """
 
     def AcquireRun(self, request, context):
-        """Waits for a queued run and leases it: highest priority first, then the oldest. Without one in time the reply is empty. A
-        replay of a request that leased a run gives that lease again.
+        """Waits for a queued run and leases it: highest priority first, then the oldest. A replay of a request that leased a run
+        gives that lease again. Without a run in time the reply is empty, and nothing has happened: it leaves no receipt, and the
+        same request may be sent again to wait on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,8 +34,9 @@ class WorkerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> WorkerServiceAsyncStub: ...
     AcquireRun: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.AcquireRunRequest, _worker_service_pb2.AcquireRunResponse]
-    """Waits for a queued run and leases it: highest priority first, then the oldest. Without one in time the reply is empty. A
-    replay of a request that leased a run gives that lease again.
+    """Waits for a queued run and leases it: highest priority first, then the oldest. A replay of a request that leased a run
+    gives that lease again. Without a run in time the reply is empty, and nothing has happened: it leaves no receipt, and the
+    same request may be sent again to wait on.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]
     """Renews a lease, tells whether cancellation was asked for, and how much time is left. Safe to repeat. RUN_NOT_FOUND,
@@ -54,8 +55,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     AcquireRun: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.AcquireRunRequest, _worker_service_pb2.AcquireRunResponse]  # type: ignore[assignment]
-    """Waits for a queued run and leases it: highest priority first, then the oldest. Without one in time the reply is empty. A
-    replay of a request that leased a run gives that lease again.
+    """Waits for a queued run and leases it: highest priority first, then the oldest. A replay of a request that leased a run
+    gives that lease again. Without a run in time the reply is empty, and nothing has happened: it leaves no receipt, and the
+    same request may be sent again to wait on.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_worker_service_pb2.HeartbeatRequest, _worker_service_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Renews a lease, tells whether cancellation was asked for, and how much time is left. Safe to repeat. RUN_NOT_FOUND,
@@ -77,8 +79,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_service_pb2.AcquireRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_service_pb2.AcquireRunResponse, _abc.Awaitable[_worker_service_pb2.AcquireRunResponse]]:
-        """Waits for a queued run and leases it: highest priority first, then the oldest. Without one in time the reply is empty. A
-        replay of a request that leased a run gives that lease again.
+        """Waits for a queued run and leases it: highest priority first, then the oldest. A replay of a request that leased a run
+        gives that lease again. Without a run in time the reply is empty, and nothing has happened: it leaves no receipt, and the
+        same request may be sent again to wait on.
         """
 
     @_abc_1.abstractmethod

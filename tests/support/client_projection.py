@@ -1,0 +1,20 @@
+"""The client's calls to look after the projection, of a scope with two sessions."""
+
+from typing import Any
+
+import pytest
+
+from threadkeep import errors
+from threadkeep.runtime.v1 import task_pb2
+
+
+async def projection_calls(call: Any, task: task_pb2.Task) -> None:
+    """Makes each of them."""
+    assert len(await call("projection_admin.get_status")) >= 1
+    assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2
+    assert (await call.first("projection_admin.rebuild", bool))[-1].session_count == 2
+    assert await call("projection_admin.list_poison_events") == []
+    assert (await call("projection_admin.retry_poison_events")).session_count == 0
+    for name in ("projection_admin.pause", "projection_admin.resume"):
+        with pytest.raises(errors.ScopeForbidden):
+            await call(name)
