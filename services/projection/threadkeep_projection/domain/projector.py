@@ -6,7 +6,6 @@ live and rebuilding give the same rows (P3).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -40,9 +39,6 @@ TASK_SUBMITTED = "threadkeep.task.submitted"
 PURGES = frozenset(("threadkeep.session.purged", "threadkeep.checkpoint.pruned"))
 """Events after which a session is built anew from what is left (P3)."""
 MESSAGES_CHANNEL = "messages"
-
-_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""What a column of names does not hold."""
 
 TASK_STATES = {
     "working": "WORKING",
@@ -87,7 +83,7 @@ class Draft:
     def set_messages(self, changed: Iterable[Message]) -> None:
         """Takes over changed messages and accounts for the tokens that they took."""
         for one in changed:
-            message = _with_model(one)
+            message = conversation.with_model(one)
             before = self.messages.get(message.message_id)
             known = before.usage if before is not None else None
             self._account(message, (message.usage or NO_USAGE) + -(known or NO_USAGE))
@@ -114,14 +110,6 @@ class Draft:
             self.task_usage[task_id] = self.task_usage.get(task_id, NO_USAGE) + usage
         if run_id is not None:
             self.run_usage[run_id] = self.run_usage.get(run_id, NO_USAGE) + usage
-
-
-def _with_model(message: Message) -> Message:
-    """The message with the model that its content names, if that is at hand."""
-    if message.content is None:
-        return message
-    model = _UNFIT.sub("", message.content.model or "")[: conversation.MAX_ID_CHARACTERS] or None
-    return message if model == message.model else replace(message, model=model)
 
 
 def needs_messages(event: Event) -> bool:

@@ -72,7 +72,7 @@ async def list_usage(
     if wanted.session_id is not None:
         statement = statement.where(_m.session_id == wanted.session_id)
     if wanted.agent_name is not None:
-        statement = statement.where(wanted.agent_name == _AGENT)
+        statement = statement.where(_KEYS[AGENT] == wanted.agent_name)
     if wanted.model is not None:
         statement = statement.where(_m.model == wanted.model)
     if wanted.created_from is not None:
