@@ -36,9 +36,11 @@ class Limits:
     def __init__(self, *more: Limit, values: Mapping[str, int] | None = None) -> None:
         """Takes the service's own limits beside the shared ones, and the values that settings changed.
 
-        Raises ValueError for a value whose name no limit has, or that is negative.
+        Raises ValueError for a value whose name no limit has, or that is negative, and for two limits of one name.
         """
         self._limits = {limit.name: limit for limit in (*SHARED_LIMITS, *more)}
+        if len(self._limits) < len(SHARED_LIMITS) + len(more):
+            raise ValueError("two limits have one name")
         self._values = {name: limit.default for name, limit in self._limits.items()}
         for name, value in (values or {}).items():
             if name not in self._limits:

@@ -14,7 +14,7 @@ LIMITS = (
     Limit("max_task_input_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the input."),
     Limit("max_audit_bytes", 64 * 1024, "Store the content as an artifact and name it in the details."),
     Limit("max_verified_commits", 1000, "Per call. Follow next_page_token."),
-    Limit("max_message_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
+    Limit("max_message_fact_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
     Limit("max_ticket_bytes", 1024 * 1024, "Store the content as an artifact and name it in the prompt."),
     Limit("max_store_value_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the item."),
     Limit("max_store_batch_bytes", 8 * 1024 * 1024, "Send the searches alone, or with smaller limits."),

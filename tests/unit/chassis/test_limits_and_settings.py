@@ -28,6 +28,8 @@ def test_an_unknown_or_negative_limit_is_refused_at_start() -> None:
         Limits(values={"max_mesage_bytes": 1})
     with pytest.raises(ValueError):
         Limits(OWN, values={"max_entity_bytes": -1})
+    with pytest.raises(ValueError, match="one name"):
+        Limits(Limit("max_message_bytes", 1, "Say less."))
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

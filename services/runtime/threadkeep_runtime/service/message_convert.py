@@ -33,7 +33,7 @@ def _change_of(message: message_pb2.MessageChange, new_id: Callable[[], str], li
         return Change("remove", message.remove, True, path)
     draft = message_pb2.MessageDraft()
     draft.CopyFrom(message.append if which == "append" else message.replace)
-    limits.check("max_message_bytes", draft.ByteSize())
+    limits.check("max_message_fact_bytes", draft.ByteSize())
     _check_shape(draft, path)
     is_named = draft.HasField("message_id")
     if not is_named:
