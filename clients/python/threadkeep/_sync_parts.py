@@ -68,8 +68,7 @@ def _pages(convert: Callable[A, PagedCall[T]]) -> Callable[Concatenate[Part, A],
 def _iterate(part: Part, paged: PagedCall[T]) -> Iterator[T]:
     call: Call[Any] | None = paged.first
     while call is not None:
-        page = part._run(call)
-        yield from paged.items(page)
+        yield from paged.items(page := part._run(call))
         call = paged.after(page)
 
 
