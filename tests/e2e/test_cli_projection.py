@@ -24,3 +24,11 @@ async def test_the_projection_is_looked_after_from_a_script(shell: Shell) -> Non
     assert paused["pause_expire_time"]
     assert await shell.json("projection", "poison") == []
     assert (await shell.json("projection", "poison", "--retry"))["session_count"] == 0
+
+
+async def test_usage_is_added_up_from_a_script(shell: Shell) -> None:
+    await shell.json("sessions", "create", "--id", "s-2", "--title", "Hello")
+    (event,) = await shell.json("events", "list", "--session", "s-2")
+    await shell.json("messages", "list", "s-2", "--at-least", event["cursor"])
+    assert await shell.json("usage", "list", "--by", "day", "--by", "model") == []
+    assert await shell.json("usage", "list", "--from", "2026-01-01T00:00:00Z", "--session", "s-2") == []

@@ -27,6 +27,7 @@ from threadkeep_cli.groups import (
     tasks,
     thread,
     tickets,
+    usage,
     worker,
 )
 from threadkeep_cli.session import Session, command, common_options
@@ -57,6 +58,7 @@ for _name, _group in (
     ("artifacts", artifacts),
     ("projection", projection),
     ("retention", retention),
+    ("usage", usage),
     ("worker", worker),
 ):
     app.add_typer(_group.app, name=_name)

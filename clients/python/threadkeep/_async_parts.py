@@ -315,6 +315,7 @@ class Summaries(Part):
     list_sessions = _pages(projection.list_sessions)
     list_tasks = _pages(projection.list_tasks)
     list_runs = _pages(projection.list_runs)
+    list_usage = _pages(projection.list_usage)
 
 
 class Streams(Part):

@@ -68,8 +68,7 @@ def _pages(convert: Callable[A, PagedCall[T]]) -> Callable[Concatenate[Part, A],
 def _iterate(part: Part, paged: PagedCall[T]) -> Iterator[T]:
     call: Call[Any] | None = paged.first
     while call is not None:
-        page = part._run(call)
-        yield from paged.items(page)
+        yield from paged.items(page := part._run(call))
         call = paged.after(page)
 
 
@@ -343,6 +342,7 @@ class Summaries(Part):
     list_sessions = _pages(projection.list_sessions)
     list_tasks = _pages(projection.list_tasks)
     list_runs = _pages(projection.list_runs)
+    list_usage = _pages(projection.list_usage)
 
 
 class Streams(Part):

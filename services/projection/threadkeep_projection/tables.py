@@ -184,12 +184,15 @@ messages = sa.Table(
     sa.Column("parent_message_id", Key()),
     sa.Column("task_id", Key()),
     sa.Column("run_id", Key()),
+    # The model that it names, also once it was taken out: its tokens still count.
+    sa.Column("model", Key()),
     # NULL where the model reported none.
     sa.Column("input_tokens", sa.BigInteger),
     sa.Column("output_tokens", sa.BigInteger),
     sa.Column("total_tokens", sa.BigInteger),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Index(None, "scope_key", "session_id", "position"),
+    sa.Index(None, "scope_key", "create_time"),
 )
 
 # The inputs of tasks that are not final: what is left of a conversation when its checkpoints are deleted.

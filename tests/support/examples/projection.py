@@ -111,6 +111,12 @@ async def get_run_summary(world: World) -> summary_service_pb2.GetRunSummaryRequ
     return summary_service_pb2.GetRunSummaryRequest(run_id=made.task.run_id, freshness=fresh(made.receipt))
 
 
+@register("SummaryService.ListUsage", "session_id")
+async def list_usage(world: World) -> summary_service_pb2.ListUsageRequest:
+    made = await world.submit()
+    return summary_service_pb2.ListUsageRequest(session_id=made.task.session_id, freshness=fresh(made.receipt))
+
+
 @register("SummaryService.ListRunSummaries", "session_id", "task_id")
 async def list_run_summaries(world: World) -> summary_service_pb2.ListRunSummariesRequest:
     made = await world.submit()

@@ -30,6 +30,7 @@ _SUMMARY = {
     )
     for kind in ("Session", "Task", "Run")
 }
+_USAGE = method(summary_service_pb2, "SummaryService", "ListUsage")
 _STATUS = method(admin_service_pb2, "ProjectionAdminService", "GetStatus")
 _REBUILD_SESSION = method(admin_service_pb2, "ProjectionAdminService", "RebuildSession")
 _REBUILD = method(admin_service_pb2, "ProjectionAdminService", "Rebuild")
@@ -175,6 +176,30 @@ def list_runs(
     )
     call: Call[Any] = Call(_SUMMARY["Run"][1], request, whole, wait=_wait(at_least, max_wait))
     return PagedCall(call, lambda page: page.runs)
+
+
+def list_usage(
+    *keys: summary_service_pb2.UsageKey.ValueType,
+    session_id: str | None = None,
+    agent_name: str | None = None,
+    model: str | None = None,
+    created_from: datetime.datetime | None = None,
+    created_before: datetime.datetime | None = None,
+    at_least: bytes | None = None,
+    max_wait: float = DEFAULT_FRESHNESS_WAIT,
+    page_size: int = 0,
+) -> PagedCall[summary_service_pb2.UsageTotal]:
+    """Tokens that the scope's messages took, by `keys` (day, agent, model; none: in total). Raises FreshnessTimeout."""
+    times = given(created_from=to_timestamp(created_from), created_before=to_timestamp(created_before))
+    request = summary_service_pb2.ListUsageRequest(
+        keys=keys,
+        page_size=page_size,
+        **given(session_id=session_id, agent_name=agent_name, model=model),
+        **times,
+        **_fresh(at_least, max_wait),
+    )
+    call: Call[Any] = Call(_USAGE, request, whole, wait=_wait(at_least, max_wait))
+    return PagedCall(call, lambda page: page.totals)
 
 
 def get_status() -> Call[Sequence[admin_service_pb2.FollowerShare]]:

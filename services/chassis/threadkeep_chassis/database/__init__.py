@@ -29,6 +29,7 @@ from threadkeep_chassis.database.sql import (
     starts_with,
     transaction_id,
     upsert,
+    utc_day,
 )
 from threadkeep_chassis.database.url import DatabaseUrl, DatabaseUrlInvalid
 
@@ -69,4 +70,5 @@ __all__ = [
     "starts_with",
     "transaction_id",
     "upsert",
+    "utc_day",
 ]

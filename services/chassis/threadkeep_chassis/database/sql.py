@@ -90,6 +90,25 @@ def _position_pg(element: position_of, compiler: SQLCompiler, **kw: Any) -> str:
     return f"strpos({compiler.process(element.clauses, **kw)})"
 
 
+class utc_day(FunctionElement[str]):
+    """The day in UTC of a `UtcTimestamp` column, as YYYY-MM-DD."""
+
+    type = sa.Text()
+    name = "utc_day"
+    inherit_cache = True
+
+
+@compiles(utc_day)
+def _day(element: utc_day, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"strftime('%Y-%m-%d', {compiler.process(element.clauses, **kw)} / 1000000, 'unixepoch')"
+
+
+@compiles(utc_day, "postgresql")
+def _day_pg(element: utc_day, compiler: SQLCompiler, **kw: Any) -> str:
+    # COLLATE "C": sorted as every key is.
+    return f"to_char({compiler.process(element.clauses, **kw)} AT TIME ZONE 'UTC', 'YYYY-MM-DD') COLLATE \"C\""
+
+
 class database_now(FunctionElement[Any]):
     """The database's time. On PostgreSQL the statement's: later than the waits for locks of earlier statements."""
 

@@ -10,6 +10,7 @@ from threadkeep_projection.domain.errors import MessageNotFound, RunNotFound, Se
 from threadkeep_projection.domain.values import Message, Poison
 from threadkeep_projection.store import poison, reads
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
+from threadkeep_projection.store.usage import UsageFilter, UsageTotal, list_usage
 
 
 class Reading:
@@ -92,6 +93,13 @@ class Reading:
             return await reads.list_messages(
                 connection, scope_key, session_id, after=place, newest_first=newest_first, limit=limit
             )
+
+    async def usage(
+        self, scope_key: str, wanted: UsageFilter, after: Sequence[Any] | None, limit: int
+    ) -> list[UsageTotal]:
+        """A page of sums; `after` is a sum's key."""
+        async with self._database.read() as connection:
+            return await list_usage(connection, scope_key, wanted, after, limit)
 
     async def poison(
         self, scope_key: str, session_id: str | None, after: Sequence[Any] | None, limit: int

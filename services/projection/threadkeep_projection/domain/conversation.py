@@ -15,6 +15,9 @@ from threadkeep_projection.domain.values import Channel, Content, Entry, Input, 
 MAX_ID_CHARACTERS = 256
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What a column of names does not hold."""
+
 Messages = Mapping[str, Message]
 """Every message that a session ever had, by id, those taken out included."""
 
@@ -170,6 +173,14 @@ def rolled_back(
             parent = left[-1].message_id if left else None
             left.append(_input(one.message_id, len(left) + 1, one.content, one.introduction, parent))
     return left
+
+
+def with_model(message: Message) -> Message:
+    """The message with the model that its content names, if that is at hand."""
+    if message.content is None:
+        return message
+    model = _UNFIT.sub("", message.content.model or "")[:MAX_ID_CHARACTERS] or None
+    return message if model == message.model else replace(message, model=model)
 
 
 def _input(message_id: str, position: int, content: Content, introduction: Introduction, parent: str | None) -> Message:

@@ -82,7 +82,8 @@ class Draft:
 
     def set_messages(self, changed: Iterable[Message]) -> None:
         """Takes over changed messages and accounts for the tokens that they took."""
-        for message in changed:
+        for one in changed:
+            message = conversation.with_model(one)
             before = self.messages.get(message.message_id)
             known = before.usage if before is not None else None
             self._account(message, (message.usage or NO_USAGE) + -(known or NO_USAGE))

@@ -148,6 +148,8 @@ class Message:
     """True for an input that no checkpoint has held yet."""
     content: Content | None = field(default=None, compare=False)
     """What it says; None if it was taken out, or was not loaded because only its digest is needed."""
+    model: str | None = None
+    """The model that it names, cut to what an id can hold; kept once it was taken out."""
 
 
 @dataclass(frozen=True, slots=True)

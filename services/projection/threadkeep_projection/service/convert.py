@@ -11,10 +11,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from threadkeep.common.v1 import content_pb2
 from threadkeep.projection.v1 import message_pb2, message_service_pb2, summary_pb2
+from threadkeep.projection.v1 import summary_service_pb2 as pb
 from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_projection.domain.values import Content, Message, Usage
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
+from threadkeep_projection.store.usage import AGENT, DAY, MODEL, UsageFilter, UsageTotal
 
 
 def timestamp(value: datetime) -> Timestamp:
@@ -44,6 +46,34 @@ def wanted_summaries(request: Any, states: Iterable[int], enum: Any, prefix: str
         metadata=dict(request.metadata) if "metadata" in request.DESCRIPTOR.fields_by_name else {},
         created_from=_time(request, "created_from"),
         created_before=_time(request, "created_before"),
+    )
+
+
+_USAGE_KEYS = {pb.USAGE_KEY_DAY: DAY, pb.USAGE_KEY_AGENT: AGENT, pb.USAGE_KEY_MODEL: MODEL}
+
+
+def wanted_usage(request: pb.ListUsageRequest) -> UsageFilter:
+    """What usage is asked for. Raises FieldInvalid for a key or a time that is none."""
+    unknown = [index for index, key in enumerate(request.keys) if key not in _USAGE_KEYS]
+    if unknown:
+        raise FieldInvalid(f"keys[{unknown[0]}]", "is none that this server knows")
+    return UsageFilter(
+        keys=frozenset(_USAGE_KEYS[key] for key in request.keys),
+        session_id=_optional(request, "session_id"),
+        agent_name=_optional(request, "agent_name"),
+        model=_optional(request, "model"),
+        created_from=_time(request, "created_from"),
+        created_before=_time(request, "created_before"),
+    )
+
+
+def total_to_proto(total: UsageTotal, keys: frozenset[str]) -> pb.UsageTotal:
+    """A sum, with the keys that were asked for."""
+    named = {DAY: total.day, AGENT: total.agent_name, MODEL: total.model}
+    return pb.UsageTotal(
+        message_count=total.message_count,
+        usage=usage_to_proto(total.usage),
+        **{key: value for key, value in named.items() if key in keys},
     )
 
 

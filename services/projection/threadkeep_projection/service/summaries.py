@@ -13,8 +13,10 @@ from threadkeep_projection.service.convert import (
     run_to_proto,
     session_to_proto,
     task_to_proto,
+    total_to_proto,
     wanted_freshness,
     wanted_summaries,
+    wanted_usage,
 )
 from threadkeep_projection.service.rooms import Rooms
 
@@ -96,3 +98,15 @@ class SummaryService(summary_service_pb2_grpc.SummaryServiceServicer):
         return pb.ListRunSummariesResponse(
             runs=builder.items, next_page_token=builder.token(rooms.pager, call, request)
         )
+
+    async def ListUsage(self, request: pb.ListUsageRequest, context: grpc.aio.ServicerContext) -> pb.ListUsageResponse:
+        """See the contract."""
+        call, rooms = current_call(), self.rooms
+        page = rooms.pager.page(call, request)
+        wanted = wanted_usage(request)
+        await rooms.freshness.wait(call, *wanted_freshness(request), wanted.session_id)
+        builder: PageBuilder[pb.UsageTotal] = PageBuilder(page)
+        for total in await rooms.reading.usage(call.scope_key, wanted, page.after, builder.wanted):
+            if not builder.add(total_to_proto(total, wanted.keys), total.key):
+                break
+        return pb.ListUsageResponse(totals=builder.items, next_page_token=builder.token(rooms.pager, call, request))

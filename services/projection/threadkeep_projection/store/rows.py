@@ -144,6 +144,7 @@ def message_row(scope_key: str, session_id: str, message: Message) -> Row:
         "parent_message_id": message.parent_message_id,
         "task_id": introduction.task_id,
         "run_id": introduction.run_id,
+        "model": message.model,
         "input_tokens": usage.input_tokens if usage is not None else None,
         "output_tokens": usage.output_tokens if usage is not None else None,
         "total_tokens": usage.total_tokens if usage is not None else None,
@@ -163,6 +164,7 @@ def message_of(row: Any, *, with_content: bool) -> Message:
         usage=usage_of(row) if row.total_tokens is not None else None,
         is_pending=row.is_pending,
         content=Content.from_document(content) if content is not None else None,
+        model=row.model,
     )
 
 

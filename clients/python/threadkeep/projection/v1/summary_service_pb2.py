@@ -23,6 +23,7 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from threadkeep.common.v1 import content_pb2 as threadkeep_dot_common_dot_v1_dot_content__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.projection.v1 import message_service_pb2 as threadkeep_dot_projection_dot_v1_dot_message__service__pb2
 from threadkeep.projection.v1 import summary_pb2 as threadkeep_dot_projection_dot_v1_dot_summary__pb2
@@ -31,7 +32,7 @@ from threadkeep.runtime.v1 import session_pb2 as threadkeep_dot_runtime_dot_v1_d
 from threadkeep.runtime.v1 import task_pb2 as threadkeep_dot_runtime_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/projection/v1/summary_service.proto\x12\x18threadkeep.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/options.proto\x1a.threadkeep/projection/v1/message_service.proto\x1a&threadkeep/projection/v1/summary.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a#threadkeep/runtime/v1/session.proto\x1a threadkeep/runtime/v1/task.proto\"\x86\x01\n\x18GetSessionSummaryRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x41\n\tfreshness\x18\x02 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"_\n\x19GetSessionSummaryResponse\x12\x42\n\x07session\x18\x01 \x01(\x0b\x32(.threadkeep.projection.v1.SessionSummaryR\x07session\"\xc9\x04\n\x1bListSessionSummariesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nagent_name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\tagentName\x88\x01\x01\x12H\n\x08statuses\x18\x04 \x03(\x0e\x32$.threadkeep.runtime.v1.SessionStatusB\x06\xb2\x9f\x19\x02\x18\x08R\x08statuses\x12g\n\x08metadata\x18\x05 \x03(\x0b\x32\x43.threadkeep.projection.v1.ListSessionSummariesRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x08metadata\x12=\n\x0c\x63reated_from\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x41\n\tfreshness\x18\x08 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_agent_name\"\x8c\x01\n\x1cListSessionSummariesResponse\x12\x44\n\x08sessions\x18\x01 \x03(\x0b\x32(.threadkeep.projection.v1.SessionSummaryR\x08sessions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"}\n\x15GetTaskSummaryRequest\x12!\n\x07task_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\x12\x41\n\tfreshness\x18\x02 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"S\n\x16GetTaskSummaryResponse\x12\x39\n\x04task\x18\x01 \x01(\x0b\x32%.threadkeep.projection.v1.TaskSummaryR\x04task\"\xf6\x04\n\x18ListTaskSummariesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12*\n\nagent_name\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x12@\n\x06states\x18\x05 \x03(\x0e\x32 .threadkeep.runtime.v1.TaskStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06states\x12\x64\n\x08metadata\x18\x06 \x03(\x0b\x32@.threadkeep.projection.v1.ListTaskSummariesRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x08metadata\x12=\n\x0c\x63reated_from\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x41\n\tfreshness\x18\t \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"\x80\x01\n\x19ListTaskSummariesResponse\x12;\n\x05tasks\x18\x01 \x03(\x0b\x32%.threadkeep.projection.v1.TaskSummaryR\x05tasks\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"z\n\x14GetRunSummaryRequest\x12\x1f\n\x06run_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x05runId\x12\x41\n\tfreshness\x18\x02 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"O\n\x15GetRunSummaryResponse\x12\x36\n\x03run\x18\x01 \x01(\x0b\x32$.threadkeep.projection.v1.RunSummaryR\x03run\"\x83\x04\n\x17ListRunSummariesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12$\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x02R\tagentName\x88\x01\x01\x12?\n\x06states\x18\x06 \x03(\x0e\x32\x1f.threadkeep.runtime.v1.RunStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06states\x12=\n\x0c\x63reated_from\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x41\n\tfreshness\x18\t \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshnessB\r\n\x0b_session_idB\n\n\x08_task_idB\r\n\x0b_agent_name\"|\n\x18ListRunSummariesResponse\x12\x38\n\x04runs\x18\x01 \x03(\x0b\x32$.threadkeep.projection.v1.RunSummaryR\x04runs\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xa9\x06\n\x0eSummaryService\x12\x84\x01\n\x11GetSessionSummary\x12\x32.threadkeep.projection.v1.GetSessionSummaryRequest\x1a\x33.threadkeep.projection.v1.GetSessionSummaryResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x8d\x01\n\x14ListSessionSummaries\x12\x35.threadkeep.projection.v1.ListSessionSummariesRequest\x1a\x36.threadkeep.projection.v1.ListSessionSummariesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x0eGetTaskSummary\x12/.threadkeep.projection.v1.GetTaskSummaryRequest\x1a\x30.threadkeep.projection.v1.GetTaskSummaryResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x84\x01\n\x11ListTaskSummaries\x12\x32.threadkeep.projection.v1.ListTaskSummariesRequest\x1a\x33.threadkeep.projection.v1.ListTaskSummariesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12x\n\rGetRunSummary\x12..threadkeep.projection.v1.GetRunSummaryRequest\x1a/.threadkeep.projection.v1.GetRunSummaryResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x81\x01\n\x10ListRunSummaries\x12\x31.threadkeep.projection.v1.ListRunSummariesRequest\x1a\x32.threadkeep.projection.v1.ListRunSummariesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/projection/v1/summary_service.proto\x12\x18threadkeep.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"threadkeep/common/v1/content.proto\x1a\"threadkeep/common/v1/options.proto\x1a.threadkeep/projection/v1/message_service.proto\x1a&threadkeep/projection/v1/summary.proto\x1a\x1fthreadkeep/runtime/v1/run.proto\x1a#threadkeep/runtime/v1/session.proto\x1a threadkeep/runtime/v1/task.proto\"\x86\x01\n\x18GetSessionSummaryRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x41\n\tfreshness\x18\x02 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"_\n\x19GetSessionSummaryResponse\x12\x42\n\x07session\x18\x01 \x01(\x0b\x32(.threadkeep.projection.v1.SessionSummaryR\x07session\"\xc9\x04\n\x1bListSessionSummariesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nagent_name\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\tagentName\x88\x01\x01\x12H\n\x08statuses\x18\x04 \x03(\x0e\x32$.threadkeep.runtime.v1.SessionStatusB\x06\xb2\x9f\x19\x02\x18\x08R\x08statuses\x12g\n\x08metadata\x18\x05 \x03(\x0b\x32\x43.threadkeep.projection.v1.ListSessionSummariesRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x08metadata\x12=\n\x0c\x63reated_from\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x41\n\tfreshness\x18\x08 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_agent_name\"\x8c\x01\n\x1cListSessionSummariesResponse\x12\x44\n\x08sessions\x18\x01 \x03(\x0b\x32(.threadkeep.projection.v1.SessionSummaryR\x08sessions\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"}\n\x15GetTaskSummaryRequest\x12!\n\x07task_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x06taskId\x12\x41\n\tfreshness\x18\x02 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"S\n\x16GetTaskSummaryResponse\x12\x39\n\x04task\x18\x01 \x01(\x0b\x32%.threadkeep.projection.v1.TaskSummaryR\x04task\"\xf6\x04\n\x18ListTaskSummariesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12*\n\nagent_name\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x12@\n\x06states\x18\x05 \x03(\x0e\x32 .threadkeep.runtime.v1.TaskStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06states\x12\x64\n\x08metadata\x18\x06 \x03(\x0b\x32@.threadkeep.projection.v1.ListTaskSummariesRequest.MetadataEntryB\x06\xb2\x9f\x19\x02\x18\x08R\x08metadata\x12=\n\x0c\x63reated_from\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x41\n\tfreshness\x18\t \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\x1a;\n\rMetadataEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\x42\r\n\x0b_session_idB\r\n\x0b_agent_name\"\x80\x01\n\x19ListTaskSummariesResponse\x12;\n\x05tasks\x18\x01 \x03(\x0b\x32%.threadkeep.projection.v1.TaskSummaryR\x05tasks\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"z\n\x14GetRunSummaryRequest\x12\x1f\n\x06run_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\x05runId\x12\x41\n\tfreshness\x18\x02 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"O\n\x15GetRunSummaryResponse\x12\x36\n\x03run\x18\x01 \x01(\x0b\x32$.threadkeep.projection.v1.RunSummaryR\x03run\"\x83\x04\n\x17ListRunSummariesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\x12*\n\nsession_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12$\n\x07task_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\x06taskId\x88\x01\x01\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x02R\tagentName\x88\x01\x01\x12?\n\x06states\x18\x06 \x03(\x0e\x32\x1f.threadkeep.runtime.v1.RunStateB\x06\xb2\x9f\x19\x02\x18\x10R\x06states\x12=\n\x0c\x63reated_from\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBefore\x12\x41\n\tfreshness\x18\t \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshnessB\r\n\x0b_session_idB\n\n\x08_task_idB\r\n\x0b_agent_name\"|\n\x18ListRunSummariesResponse\x12\x38\n\x04runs\x18\x01 \x03(\x0b\x32$.threadkeep.projection.v1.RunSummaryR\x04runs\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf6\x03\n\x10ListUsageRequest\x12>\n\x04keys\x18\x01 \x03(\x0e\x32\".threadkeep.projection.v1.UsageKeyB\x06\xb2\x9f\x19\x02\x18\x08R\x04keys\x12=\n\x0c\x63reated_from\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0b\x63reatedFrom\x12\x41\n\x0e\x63reated_before\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rcreatedBefore\x12*\n\nsession_id\x18\x04 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x88\x01\x01\x12*\n\nagent_name\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x01R\tagentName\x88\x01\x01\x12!\n\x05model\x18\x06 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x02R\x05model\x88\x01\x01\x12\x1b\n\tpage_size\x18\x07 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x08 \x01(\tR\tpageToken\x12\x41\n\tfreshness\x18\t \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshnessB\r\n\x0b_session_idB\r\n\x0b_agent_nameB\x08\n\x06_model\"\xe0\x01\n\nUsageTotal\x12\x15\n\x03\x64\x61y\x18\x01 \x01(\tH\x00R\x03\x64\x61y\x88\x01\x01\x12\"\n\nagent_name\x18\x02 \x01(\tH\x01R\tagentName\x88\x01\x01\x12\x19\n\x05model\x18\x03 \x01(\tH\x02R\x05model\x88\x01\x01\x12#\n\rmessage_count\x18\x04 \x01(\x03R\x0cmessageCount\x12\x36\n\x05usage\x18\x05 \x01(\x0b\x32 .threadkeep.common.v1.TokenUsageR\x05usageB\x06\n\x04_dayB\r\n\x0b_agent_nameB\x08\n\x06_model\"y\n\x11ListUsageResponse\x12<\n\x06totals\x18\x01 \x03(\x0b\x32$.threadkeep.projection.v1.UsageTotalR\x06totals\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*b\n\x08UsageKey\x12\x19\n\x15USAGE_KEY_UNSPECIFIED\x10\x00\x12\x11\n\rUSAGE_KEY_DAY\x10\x01\x12\x13\n\x0fUSAGE_KEY_AGENT\x10\x02\x12\x13\n\x0fUSAGE_KEY_MODEL\x10\x03\x32\x97\x07\n\x0eSummaryService\x12\x84\x01\n\x11GetSessionSummary\x12\x32.threadkeep.projection.v1.GetSessionSummaryRequest\x1a\x33.threadkeep.projection.v1.GetSessionSummaryResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x8d\x01\n\x14ListSessionSummaries\x12\x35.threadkeep.projection.v1.ListSessionSummariesRequest\x1a\x36.threadkeep.projection.v1.ListSessionSummariesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x0eGetTaskSummary\x12/.threadkeep.projection.v1.GetTaskSummaryRequest\x1a\x30.threadkeep.projection.v1.GetTaskSummaryResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x84\x01\n\x11ListTaskSummaries\x12\x32.threadkeep.projection.v1.ListTaskSummariesRequest\x1a\x33.threadkeep.projection.v1.ListTaskSummariesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12x\n\rGetRunSummary\x12..threadkeep.projection.v1.GetRunSummaryRequest\x1a/.threadkeep.projection.v1.GetRunSummaryResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12\x81\x01\n\x10ListRunSummaries\x12\x31.threadkeep.projection.v1.ListRunSummariesRequest\x1a\x32.threadkeep.projection.v1.ListRunSummariesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12l\n\tListUsage\x12*.threadkeep.projection.v1.ListUsageRequest\x1a+.threadkeep.projection.v1.ListUsageResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -70,6 +71,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTRUNSUMMARIESREQUEST'].fields_by_name['agent_name']._serialized_options = b'\262\237\031\002\010\002'
   _globals['_LISTRUNSUMMARIESREQUEST'].fields_by_name['states']._loaded_options = None
   _globals['_LISTRUNSUMMARIESREQUEST'].fields_by_name['states']._serialized_options = b'\262\237\031\002\030\020'
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['keys']._loaded_options = None
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['keys']._serialized_options = b'\262\237\031\002\030\010'
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\002\010\001'
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['agent_name']._loaded_options = None
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['agent_name']._serialized_options = b'\262\237\031\002\010\002'
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['model']._loaded_options = None
+  _globals['_LISTUSAGEREQUEST'].fields_by_name['model']._serialized_options = b'\262\237\031\002\010\002'
   _globals['_SUMMARYSERVICE'].methods_by_name['GetSessionSummary']._loaded_options = None
   _globals['_SUMMARYSERVICE'].methods_by_name['GetSessionSummary']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_SUMMARYSERVICE'].methods_by_name['ListSessionSummaries']._loaded_options = None
@@ -82,34 +91,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUMMARYSERVICE'].methods_by_name['GetRunSummary']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_SUMMARYSERVICE'].methods_by_name['ListRunSummaries']._loaded_options = None
   _globals['_SUMMARYSERVICE'].methods_by_name['ListRunSummaries']._serialized_options = b'\252\237\031\002\010\002'
-  _globals['_GETSESSIONSUMMARYREQUEST']._serialized_start=338
-  _globals['_GETSESSIONSUMMARYREQUEST']._serialized_end=472
-  _globals['_GETSESSIONSUMMARYRESPONSE']._serialized_start=474
-  _globals['_GETSESSIONSUMMARYRESPONSE']._serialized_end=569
-  _globals['_LISTSESSIONSUMMARIESREQUEST']._serialized_start=572
-  _globals['_LISTSESSIONSUMMARIESREQUEST']._serialized_end=1157
-  _globals['_LISTSESSIONSUMMARIESREQUEST_METADATAENTRY']._serialized_start=1083
-  _globals['_LISTSESSIONSUMMARIESREQUEST_METADATAENTRY']._serialized_end=1142
-  _globals['_LISTSESSIONSUMMARIESRESPONSE']._serialized_start=1160
-  _globals['_LISTSESSIONSUMMARIESRESPONSE']._serialized_end=1300
-  _globals['_GETTASKSUMMARYREQUEST']._serialized_start=1302
-  _globals['_GETTASKSUMMARYREQUEST']._serialized_end=1427
-  _globals['_GETTASKSUMMARYRESPONSE']._serialized_start=1429
-  _globals['_GETTASKSUMMARYRESPONSE']._serialized_end=1512
-  _globals['_LISTTASKSUMMARIESREQUEST']._serialized_start=1515
-  _globals['_LISTTASKSUMMARIESREQUEST']._serialized_end=2145
-  _globals['_LISTTASKSUMMARIESREQUEST_METADATAENTRY']._serialized_start=1083
-  _globals['_LISTTASKSUMMARIESREQUEST_METADATAENTRY']._serialized_end=1142
-  _globals['_LISTTASKSUMMARIESRESPONSE']._serialized_start=2148
-  _globals['_LISTTASKSUMMARIESRESPONSE']._serialized_end=2276
-  _globals['_GETRUNSUMMARYREQUEST']._serialized_start=2278
-  _globals['_GETRUNSUMMARYREQUEST']._serialized_end=2400
-  _globals['_GETRUNSUMMARYRESPONSE']._serialized_start=2402
-  _globals['_GETRUNSUMMARYRESPONSE']._serialized_end=2481
-  _globals['_LISTRUNSUMMARIESREQUEST']._serialized_start=2484
-  _globals['_LISTRUNSUMMARIESREQUEST']._serialized_end=2999
-  _globals['_LISTRUNSUMMARIESRESPONSE']._serialized_start=3001
-  _globals['_LISTRUNSUMMARIESRESPONSE']._serialized_end=3125
-  _globals['_SUMMARYSERVICE']._serialized_start=3128
-  _globals['_SUMMARYSERVICE']._serialized_end=3937
+  _globals['_SUMMARYSERVICE'].methods_by_name['ListUsage']._loaded_options = None
+  _globals['_SUMMARYSERVICE'].methods_by_name['ListUsage']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_USAGEKEY']._serialized_start=4018
+  _globals['_USAGEKEY']._serialized_end=4116
+  _globals['_GETSESSIONSUMMARYREQUEST']._serialized_start=374
+  _globals['_GETSESSIONSUMMARYREQUEST']._serialized_end=508
+  _globals['_GETSESSIONSUMMARYRESPONSE']._serialized_start=510
+  _globals['_GETSESSIONSUMMARYRESPONSE']._serialized_end=605
+  _globals['_LISTSESSIONSUMMARIESREQUEST']._serialized_start=608
+  _globals['_LISTSESSIONSUMMARIESREQUEST']._serialized_end=1193
+  _globals['_LISTSESSIONSUMMARIESREQUEST_METADATAENTRY']._serialized_start=1119
+  _globals['_LISTSESSIONSUMMARIESREQUEST_METADATAENTRY']._serialized_end=1178
+  _globals['_LISTSESSIONSUMMARIESRESPONSE']._serialized_start=1196
+  _globals['_LISTSESSIONSUMMARIESRESPONSE']._serialized_end=1336
+  _globals['_GETTASKSUMMARYREQUEST']._serialized_start=1338
+  _globals['_GETTASKSUMMARYREQUEST']._serialized_end=1463
+  _globals['_GETTASKSUMMARYRESPONSE']._serialized_start=1465
+  _globals['_GETTASKSUMMARYRESPONSE']._serialized_end=1548
+  _globals['_LISTTASKSUMMARIESREQUEST']._serialized_start=1551
+  _globals['_LISTTASKSUMMARIESREQUEST']._serialized_end=2181
+  _globals['_LISTTASKSUMMARIESREQUEST_METADATAENTRY']._serialized_start=1119
+  _globals['_LISTTASKSUMMARIESREQUEST_METADATAENTRY']._serialized_end=1178
+  _globals['_LISTTASKSUMMARIESRESPONSE']._serialized_start=2184
+  _globals['_LISTTASKSUMMARIESRESPONSE']._serialized_end=2312
+  _globals['_GETRUNSUMMARYREQUEST']._serialized_start=2314
+  _globals['_GETRUNSUMMARYREQUEST']._serialized_end=2436
+  _globals['_GETRUNSUMMARYRESPONSE']._serialized_start=2438
+  _globals['_GETRUNSUMMARYRESPONSE']._serialized_end=2517
+  _globals['_LISTRUNSUMMARIESREQUEST']._serialized_start=2520
+  _globals['_LISTRUNSUMMARIESREQUEST']._serialized_end=3035
+  _globals['_LISTRUNSUMMARIESRESPONSE']._serialized_start=3037
+  _globals['_LISTRUNSUMMARIESRESPONSE']._serialized_end=3161
+  _globals['_LISTUSAGEREQUEST']._serialized_start=3164
+  _globals['_LISTUSAGEREQUEST']._serialized_end=3666
+  _globals['_USAGETOTAL']._serialized_start=3669
+  _globals['_USAGETOTAL']._serialized_end=3893
+  _globals['_LISTUSAGERESPONSE']._serialized_start=3895
+  _globals['_LISTUSAGERESPONSE']._serialized_end=4016
+  _globals['_SUMMARYSERVICE']._serialized_start=4119
+  _globals['_SUMMARYSERVICE']._serialized_end=5038
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from threadkeep.common.v1 import content_pb2 as _content_pb2
 from threadkeep.projection.v1 import message_service_pb2 as _message_service_pb2
 from threadkeep.projection.v1 import summary_pb2 as _summary_pb2
 from threadkeep.runtime.v1 import run_pb2 as _run_pb2
@@ -23,6 +25,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _UsageKey:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UsageKeyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageKey.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    USAGE_KEY_UNSPECIFIED: _UsageKey.ValueType  # 0
+    """Not stated."""
+    USAGE_KEY_DAY: _UsageKey.ValueType  # 1
+    """The day in UTC of the commit that introduced a message."""
+    USAGE_KEY_AGENT: _UsageKey.ValueType  # 2
+    """The agent of a message's task, or else of its session."""
+    USAGE_KEY_MODEL: _UsageKey.ValueType  # 3
+    """The model that a message names."""
+
+class UsageKey(_UsageKey, metaclass=_UsageKeyEnumTypeWrapper):
+    """What usage is told apart by."""
+
+USAGE_KEY_UNSPECIFIED: UsageKey.ValueType  # 0
+"""Not stated."""
+USAGE_KEY_DAY: UsageKey.ValueType  # 1
+"""The day in UTC of the commit that introduced a message."""
+USAGE_KEY_AGENT: UsageKey.ValueType  # 2
+"""The agent of a message's task, or else of its session."""
+USAGE_KEY_MODEL: UsageKey.ValueType  # 3
+"""The model that a message names."""
+Global___UsageKey: _TypeAlias = UsageKey  # noqa: Y015
 
 @_typing.final
 class GetSessionSummaryRequest(_message.Message):
@@ -509,3 +539,155 @@ class ListRunSummariesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRunSummariesResponse: _TypeAlias = ListRunSummariesResponse  # noqa: Y015
+
+@_typing.final
+class ListUsageRequest(_message.Message):
+    """Adds up usage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    CREATED_FROM_FIELD_NUMBER: _builtins.int
+    CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    AGENT_NAME_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FRESHNESS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Only of this session."""
+    agent_name: _builtins.str
+    """Only of this agent."""
+    model: _builtins.str
+    """Only of this model."""
+    page_size: _builtins.int
+    """Most totals in a page. 0: 50. At most 1000."""
+    page_token: _builtins.str
+    """The previous page's next_page_token. Empty: the first page."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[Global___UsageKey.ValueType]:
+        """What to tell apart. Empty: nothing, there is one total."""
+
+    @_builtins.property
+    def created_from(self) -> _timestamp_pb2.Timestamp:
+        """Only messages introduced at or after this."""
+
+    @_builtins.property
+    def created_before(self) -> _timestamp_pb2.Timestamp:
+        """Only messages introduced before this."""
+
+    @_builtins.property
+    def freshness(self) -> _message_service_pb2.Freshness:
+        """How fresh the answer must be. Absent: as it is."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___UsageKey.ValueType] | None = ...,
+        created_from: _timestamp_pb2.Timestamp | None = ...,
+        created_before: _timestamp_pb2.Timestamp | None = ...,
+        session_id: _builtins.str | None = ...,
+        agent_name: _builtins.str | None = ...,
+        model: _builtins.str | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        freshness: _message_service_pb2.Freshness | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_model", b"_model", "_session_id", b"_session_id", "agent_name", b"agent_name", "created_before", b"created_before", "created_from", b"created_from", "freshness", b"freshness", "model", b"model", "session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_model", b"_model", "_session_id", b"_session_id", "agent_name", b"agent_name", "created_before", b"created_before", "created_from", b"created_from", "freshness", b"freshness", "keys", b"keys", "model", b"model", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
+    _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    _WhichOneofReturnType__session_id: _TypeAlias = _typing.Literal["session_id"]  # noqa: Y015
+    _WhichOneofArgType__session_id: _TypeAlias = _typing.Literal["_session_id", b"_session_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_name) -> _WhichOneofReturnType__agent_name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__session_id) -> _WhichOneofReturnType__session_id | None: ...
+
+Global___ListUsageRequest: _TypeAlias = ListUsageRequest  # noqa: Y015
+
+@_typing.final
+class UsageTotal(_message.Message):
+    """What the messages of a day, an agent, a model took together. Messages that were taken out of the conversation count."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAY_FIELD_NUMBER: _builtins.int
+    AGENT_NAME_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MESSAGE_COUNT_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    day: _builtins.str
+    """The day, as YYYY-MM-DD. Absent: not asked for."""
+    agent_name: _builtins.str
+    """The agent. Absent: not asked for; empty: none is known."""
+    model: _builtins.str
+    """The model. Absent: not asked for; empty: the messages name none."""
+    message_count: _builtins.int
+    """How many messages have a usage."""
+    @_builtins.property
+    def usage(self) -> _content_pb2.TokenUsage:
+        """Their tokens."""
+
+    def __init__(
+        self,
+        *,
+        day: _builtins.str | None = ...,
+        agent_name: _builtins.str | None = ...,
+        model: _builtins.str | None = ...,
+        message_count: _builtins.int = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_day", b"_day", "_model", b"_model", "agent_name", b"agent_name", "day", b"day", "model", b"model", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_day", b"_day", "_model", b"_model", "agent_name", b"agent_name", "day", b"day", "message_count", b"message_count", "model", b"model", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
+    _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
+    _WhichOneofReturnType__day: _TypeAlias = _typing.Literal["day"]  # noqa: Y015
+    _WhichOneofArgType__day: _TypeAlias = _typing.Literal["_day", b"_day"]  # noqa: Y015
+    _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
+    _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_name) -> _WhichOneofReturnType__agent_name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__day) -> _WhichOneofReturnType__day | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
+
+Global___UsageTotal: _TypeAlias = UsageTotal  # noqa: Y015
+
+@_typing.final
+class ListUsageResponse(_message.Message):
+    """A page of usage, by day, agent and model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOTALS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def totals(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsageTotal]:
+        """The totals."""
+
+    def __init__(
+        self,
+        *,
+        totals: _abc.Iterable[Global___UsageTotal] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "totals", b"totals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListUsageResponse: _TypeAlias = ListUsageResponse  # noqa: Y015

@@ -65,6 +65,11 @@ class SummaryServiceStub:
                 request_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesResponse.FromString,
                 _registered_method=True)
+        self.ListUsage = channel.unary_unary(
+                '/threadkeep.projection.v1.SummaryService/ListUsage',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListUsageRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListUsageResponse.FromString,
+                _registered_method=True)
 
 
 class SummaryServiceServicer:
@@ -113,6 +118,13 @@ class SummaryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListUsage(self, request, context):
+        """Adds up the tokens that messages took, by day, agent and model, as asked for. FRESHNESS_TIMEOUT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SummaryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +157,11 @@ def add_SummaryServiceServicer_to_server(servicer, server):
                     servicer.ListRunSummaries,
                     request_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesRequest.FromString,
                     response_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesResponse.SerializeToString,
+            ),
+            'ListUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsage,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListUsageRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +327,33 @@ class SummaryService:
             '/threadkeep.projection.v1.SummaryService/ListRunSummaries',
             threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesRequest.SerializeToString,
             threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.SummaryService/ListUsage',
+            threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListUsageRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

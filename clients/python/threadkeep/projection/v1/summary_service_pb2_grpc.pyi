@@ -45,6 +45,8 @@ class SummaryServiceStub:
     """Reads a run's summary. RUN_NOT_FOUND, FRESHNESS_TIMEOUT."""
     ListRunSummaries: _grpc.UnaryUnaryMultiCallable[_summary_service_pb2.ListRunSummariesRequest, _summary_service_pb2.ListRunSummariesResponse]
     """Lists runs, the newest first. FRESHNESS_TIMEOUT."""
+    ListUsage: _grpc.UnaryUnaryMultiCallable[_summary_service_pb2.ListUsageRequest, _summary_service_pb2.ListUsageResponse]
+    """Adds up the tokens that messages took, by day, agent and model, as asked for. FRESHNESS_TIMEOUT."""
 
 @_typing.type_check_only
 class SummaryServiceAsyncStub(SummaryServiceStub):
@@ -63,6 +65,8 @@ class SummaryServiceAsyncStub(SummaryServiceStub):
     """Reads a run's summary. RUN_NOT_FOUND, FRESHNESS_TIMEOUT."""
     ListRunSummaries: _aio.UnaryUnaryMultiCallable[_summary_service_pb2.ListRunSummariesRequest, _summary_service_pb2.ListRunSummariesResponse]  # type: ignore[assignment]
     """Lists runs, the newest first. FRESHNESS_TIMEOUT."""
+    ListUsage: _aio.UnaryUnaryMultiCallable[_summary_service_pb2.ListUsageRequest, _summary_service_pb2.ListUsageResponse]  # type: ignore[assignment]
+    """Adds up the tokens that messages took, by day, agent and model, as asked for. FRESHNESS_TIMEOUT."""
 
 class SummaryServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads summaries. Every read can wait for a cursor."""
@@ -114,5 +118,13 @@ class SummaryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_summary_service_pb2.ListRunSummariesResponse, _abc.Awaitable[_summary_service_pb2.ListRunSummariesResponse]]:
         """Lists runs, the newest first. FRESHNESS_TIMEOUT."""
+
+    @_abc_1.abstractmethod
+    def ListUsage(
+        self,
+        request: _summary_service_pb2.ListUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_summary_service_pb2.ListUsageResponse, _abc.Awaitable[_summary_service_pb2.ListUsageResponse]]:
+        """Adds up the tokens that messages took, by day, agent and model, as asked for. FRESHNESS_TIMEOUT."""
 
 def add_SummaryServiceServicer_to_server(servicer: SummaryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
