@@ -152,7 +152,7 @@ class GraphSync1(_RunTime):
     """One thread."""
 
     name = "graph.sync.1"
-    what = "the same, one thread, median run"
+    what = "median run of the same at one thread, against the same saver"
     durability = "sync"
     target = 1.8
 
@@ -170,7 +170,7 @@ class GraphAsync1(_RunTime):
     """One thread."""
 
     name = "graph.async.1"
-    what = "the same, one thread, median run"
+    what = "median run of the same at one thread, against the same saver"
     durability = "async"
     target = 0.8
 
