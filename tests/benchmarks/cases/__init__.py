@@ -14,6 +14,7 @@ from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
 from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
 from tests.benchmarks.cases.idle import EventsIdle
 from tests.benchmarks.cases.langgraph import GraphAsync1, GraphAsync16, GraphSync1, GraphSync16, ListLarge
+from tests.benchmarks.cases.threads import ListSessions, ViewLongThread
 from tests.benchmarks.cases.work import AcquireDeep, SubmitToDone
 from tests.benchmarks.harness import Case
 
@@ -21,6 +22,8 @@ CASES: tuple[type[Case], ...] = (
     Commit64,
     CommitLatency,
     CommitLongThread,
+    ViewLongThread,
+    ListSessions,
     SubmitToDone,
     AcquireDeep,
     EventsCatchUp,
