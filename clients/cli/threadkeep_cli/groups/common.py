@@ -17,6 +17,9 @@ TaskOption = Annotated[str | None, typer.Option("--task", help="Only of this tas
 RunOption = Annotated[str | None, typer.Option("--run", help="Only of this run.")]
 AgentOption = Annotated[str | None, typer.Option("--agent", help="The agent's name.")]
 Metadata = Annotated[list[str] | None, typer.Option("--metadata", "-m", help="A fact as name=value. Repeatable.")]
+ExpectedRevision = Annotated[
+    int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
+]
 RequestId = Annotated[
     str | None, typer.Option("--request-id", help="The idempotency key; the same again has one effect. Default: new.")
 ]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from threadkeep_cli.exits import UsageProblem
-from threadkeep_cli.groups.common import RequestId, SessionOption
+from threadkeep_cli.groups.common import ExpectedRevision, RequestId, SessionOption
 from threadkeep_cli.parsing import parse_pairs
 from threadkeep_cli.session import Session, command
 
@@ -37,9 +37,7 @@ def set_(
     delivered: Annotated[
         str | None, typer.Option("--delivered", help="How long delivered messages of the outbox live, such as 7d.")
     ] = None,
-    expected_revision: Annotated[
-        int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
-    ] = None,
+    expected_revision: ExpectedRevision = None,
     request_id: RequestId = None,
 ) -> None:
     """Replaces the scope's policy: what gets no rule stays for ever."""

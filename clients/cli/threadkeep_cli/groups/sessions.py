@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from threadkeep.runtime.v1 import message_pb2, session_pb2
-from threadkeep_cli.groups.common import AgentOption, All, Limit, Metadata, RequestId, page_size, up_to
+from threadkeep_cli.groups.common import (
+    AgentOption,
+    All,
+    ExpectedRevision,
+    Limit,
+    Metadata,
+    RequestId,
+    page_size,
+    up_to,
+)
 from threadkeep_cli.output import Column, field, short
 from threadkeep_cli.parsing import parse_enum, parse_enums, parse_pairs
 from threadkeep_cli.session import Session, command
@@ -108,9 +117,7 @@ def update(
     model: Model = None,
     max_steps: MaxSteps = None,
     artifacts: Artifacts = None,
-    expected_revision: Annotated[
-        int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
-    ] = None,
+    expected_revision: ExpectedRevision = None,
     request_id: RequestId = None,
 ) -> None:
     """Changes a session: what is given is replaced whole."""
@@ -133,9 +140,7 @@ def delete(
     artifacts: Annotated[
         str | None, typer.Option("--artifacts", help="delete or keep. Default: what its settings say.")
     ] = None,
-    expected_revision: Annotated[
-        int | None, typer.Option("--expected-revision", help="Refuse if it is not the current one.")
-    ] = None,
+    expected_revision: ExpectedRevision = None,
     request_id: RequestId = None,
 ) -> None:
     """Deletes a session and everything in it, for good. Its id is never used again."""

@@ -14,7 +14,7 @@ from threadkeep_chassis.database import Connection
 from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.paging import MAX_PAGE_BYTES, PageBuilder, Pager
-from threadkeep_chassis.scope import current_call
+from threadkeep_chassis.scope import Call, current_call
 from threadkeep_config import files, wire
 from threadkeep_config.commands import Commands
 from threadkeep_config.domain.values import API, Content, Entity, EntityType
@@ -64,21 +64,7 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
     ) -> pb.ListEntitiesResponse:
         """See the contract."""
         call = current_call()
-        types = [wire.entity_type(type, f"types[{index}]") for index, type in enumerate(request.types)]
-        page = self.pager.page(call, request)
-        builder: PageBuilder[Entity] = PageBuilder(page)
-        found = await self.commands.list_entities(
-            call.scope,
-            include_inherited=request.include_inherited,
-            types=types,
-            after=page.after,
-            limit=builder.wanted,
-            max_bytes=MAX_PAGE_BYTES,
-        )
-        for entity in found:
-            key = (int(entity.key.type), entity.key.name, entity.key.scope_key)
-            if not builder.add(entity, key, size_of(entity)):
-                break
+        builder = await self._page(call, request, include_inherited=request.include_inherited)
         return pb.ListEntitiesResponse(
             entities=[wire.entity_to(entity) for entity in builder.items],
             next_page_token=builder.token(self.pager, call, request),
@@ -215,12 +201,24 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
     async def ExportSet(self, request: pb.ExportSetRequest, context: grpc.aio.ServicerContext) -> pb.ExportSetResponse:
         """See the contract."""
         call = current_call()
+        builder = await self._page(call, request, include_inherited=False)
+        exported = await asyncio.to_thread(files.export_set, builder.items)
+        return pb.ExportSetResponse(
+            files=[set_pb2.SetFile(path=path, content=content) for path, content in exported.files],
+            problems=[render.set_problem(one) for one in exported.problems],
+            next_page_token=builder.token(self.pager, call, request),
+        )
+
+    async def _page(
+        self, call: Call, request: pb.ListEntitiesRequest | pb.ExportSetRequest, *, include_inherited: bool
+    ) -> PageBuilder[Entity]:
+        """The page of entities that a list or an export asks for."""
         types = [wire.entity_type(type, f"types[{index}]") for index, type in enumerate(request.types)]
         page = self.pager.page(call, request)
         builder: PageBuilder[Entity] = PageBuilder(page)
         found = await self.commands.list_entities(
             call.scope,
-            include_inherited=False,
+            include_inherited=include_inherited,
             types=types,
             after=page.after,
             limit=builder.wanted,
@@ -230,12 +228,7 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
             key = (int(entity.key.type), entity.key.name, entity.key.scope_key)
             if not builder.add(entity, key, size_of(entity)):
                 break
-        exported = await asyncio.to_thread(files.export_set, builder.items)
-        return pb.ExportSetResponse(
-            files=[set_pb2.SetFile(path=path, content=content) for path, content in exported.files],
-            problems=[render.set_problem(one) for one in exported.problems],
-            next_page_token=builder.token(self.pager, call, request),
-        )
+        return builder
 
     async def Watch(
         self, request: pb.WatchRequest, context: grpc.aio.ServicerContext
