@@ -205,14 +205,15 @@ class Histories(RuleBasedStateMachine):
         for task in list(self.thread.tasks.values()):
             task = self.thread.tasks[task.task_id]
             is_late = task.timeout_time is not None and task.timeout_time <= self.thread.now
-            ends = is_late and task.state not in TERMINAL_TASK_STATES
+            # In a deleted session nothing ends any more: enqueued tasks went with it, without a word (R19).
+            ends = is_late and task.state not in TERMINAL_TASK_STATES and not self.thread.is_deleted
             outcome = self.attempt(lambda task=task: time_out(self.thread, task.task_id))
             assert isinstance(outcome, NothingToRecover) != ends
             if ends:
                 assert self.thread.tasks[task.task_id].state in ("FAILED", "CANCELED")
         for task in self.thread.tasks.values():
             late = task.deadline is not None and task.deadline <= self.thread.now
-            assert not late or task.state in TERMINAL_TASK_STATES
+            assert not late or task.state in TERMINAL_TASK_STATES or self.thread.is_deleted
 
     @rule()
     def save_without_a_run(self) -> None:
