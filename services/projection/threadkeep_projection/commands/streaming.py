@@ -56,7 +56,7 @@ class Streaming:
         feed = self._runtime.subscribe_session(caller, session_id, after, include_live=not committed_only)
         resume = after
         try:
-            async for frame in _until_drained(feed, call):
+            async for frame in until_drained(feed, call):
                 kind = frame.WhichOneof("frame")
                 if kind == "events":
                     hidden = b""
@@ -113,7 +113,7 @@ def _sequence(cursor: bytes) -> int:
     return read_cursor(cursor).positions[0]
 
 
-async def _until_drained(feed: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
+async def until_drained(feed: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
     """The feed's frames, until it ends or the server stops. Raises ShuttingDown. Closes the feed in any case."""
     draining = asyncio.ensure_future(call.draining.wait())
     try:
