@@ -23,7 +23,9 @@ from tests.support.suite import SERVICES, TOPOLOGIES, Suite
 # Timing never decides a test: a busy machine generates slowly and answers late. The gate generates the same examples
 # for the same code; `--hypothesis-profile=explore` looks for new ones.
 hypothesis_settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.register_profile("same", hypothesis_settings.get_profile("explore"), derandomize=True, database=None)
+hypothesis_settings.register_profile(
+    "same", hypothesis_settings.get_profile("explore"), derandomize=True, database=None
+)
 hypothesis_settings.load_profile("same")
 
 # A line per call would be kept with every test that passes: hundreds of megabytes in a whole run.

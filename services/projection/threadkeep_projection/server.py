@@ -59,6 +59,9 @@ class Settings(ServerSettings):
         10.0, gt=0, description="How long the log is left alone after a replica that followed it went silent."
     )
     projection_batch_events: int = Field(512, ge=1, description="Events that one transaction applies at most, or so.")
+    stream_patience_seconds: float = Field(
+        30.0, gt=0, description="How long one frame may wait for its reader before the stream ends with SLOW_CONSUMER."
+    )
     projection_fetches_at_once: int = Field(16, ge=1, description="Checkpoints that are read at the same time.")
 
 
@@ -66,7 +69,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
     """The projection service. Nothing is opened before the host starts it. Raises DatabaseUrlInvalid."""
     url = DatabaseUrl.parse(settings.database_url)
     limits = Limits(values=settings.limits)
-    servicers = (MessageService(), SummaryService(), StreamService(limits), ProjectionAdminService())
+    servicers = (MessageService(), SummaryService(), StreamService(), ProjectionAdminService())
     loops = Loops()
     opened: list[Any] = []
 
@@ -106,7 +109,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
             Freshness(database, signals, runtime, metrics),
             following,
             rebuilding,
-            Streaming(runtime),
+            Streaming(runtime, limits, metrics, patience_seconds=settings.stream_patience_seconds),
         )
         for servicer in servicers:
             servicer.rooms = rooms
