@@ -66,6 +66,9 @@ class Settings(ServerSettings):
     a2a_address: str | None = Field(
         None, description="Where A2A clients reach this server, as agent cards say. Default: where it listens."
     )
+    stream_patience_seconds: float = Field(
+        30.0, gt=0, description="How long one frame may wait for its reader before the stream ends with SLOW_CONSUMER."
+    )
     projection_fetches_at_once: int = Field(16, ge=1, description="Checkpoints that are read at the same time.")
 
 
@@ -73,8 +76,8 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
     """The projection service. Nothing is opened before the host starts it. Raises DatabaseUrlInvalid."""
     url = DatabaseUrl.parse(settings.database_url)
     limits = Limits(values=settings.limits)
-    agents = A2AService(limits)
-    servicers = (MessageService(), SummaryService(), StreamService(limits), ProjectionAdminService())
+    agents = A2AService()
+    servicers = (MessageService(), SummaryService(), StreamService(), ProjectionAdminService())
     loops = Loops()
     opened: list[Any] = []
 
@@ -115,12 +118,17 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
             Freshness(database, signals, runtime, metrics),
             following,
             rebuilding,
-            Streaming(runtime),
+            Streaming(runtime, limits, metrics, patience_seconds=settings.stream_patience_seconds),
         )
         for servicer in servicers:
             servicer.rooms = rooms
         agents.rooms = a2a_rooms(
-            rooms.pager, rooms.reading, rooms.freshness, peers, settings.a2a_address or around.address
+            rooms.pager,
+            rooms.reading,
+            rooms.freshness,
+            rooms.streaming,
+            peers,
+            address=settings.a2a_address or around.address,
         )
         await following.prepare()
         follower = Follower(

@@ -121,7 +121,7 @@ class Work:
             async for frame in feed:
                 yield Frame(frame.events.events)
         finally:
-            await feed.aclose()  # type: ignore[attr-defined]
+            await feed.aclose()
 
     def _channel(self) -> grpc.aio.Channel:
         return self._peers.channel(RUNTIME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC
@@ -13,17 +13,17 @@ from a2a.types import a2a_pb2, a2a_pb2_grpc
 from a2a.utils.constants import MAX_LIST_TASKS_PAGE_SIZE, VERSION_HEADER
 
 from threadkeep_chassis.errors import FieldInvalid
-from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.paging import PageBuilder, Pager
 from threadkeep_chassis.scope import Call, current_call
 from threadkeep_projection.commands.reading import Reading
+from threadkeep_projection.commands.streaming import A2A, Stream, Streaming
 from threadkeep_projection.domain.errors import VersionNotSupported
 from threadkeep_projection.store.task_states import TaskStateFilter
 from threadkeep_projection.transports.a2a.artifacts import Budget
 from threadkeep_projection.transports.a2a.cards import Cards
 from threadkeep_projection.transports.a2a.following import Following, response_of
 from threadkeep_projection.transports.a2a.peers import Work
-from threadkeep_projection.transports.a2a.sending import Sending, Sent, check_id
+from threadkeep_projection.transports.a2a.sending import Sending, check_id
 from threadkeep_projection.transports.a2a.tasks import DEFAULT_HISTORY, MOST_HISTORY, Tasks
 
 MAJOR_VERSION = "1"
@@ -35,6 +35,7 @@ class A2ARooms:
 
     pager: Pager
     reading: Reading
+    streaming: Streaming
     work: Work
     cards: Cards
     sending: Sending
@@ -47,10 +48,6 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
 
     rooms: A2ARooms
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._open = 0
-
     async def SendMessage(
         self, request: a2a_pb2.SendMessageRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.SendMessageResponse:
@@ -59,32 +56,32 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         sent = await self.rooms.sending.send(call, request)
         if request.configuration.return_immediately:
             return a2a_pb2.SendMessageResponse(task=await self.rooms.tasks.shown(call, sent.task, history))
-        with self._counted():
+        with self.rooms.streaming.admit(A2A):
             await self.rooms.following.until_rest(call, sent.task, sent.sequence)
         task = await self.rooms.work.task(call, sent.task.task_id)
         return a2a_pb2.SendMessageResponse(task=await self.rooms.tasks.shown(call, task, history, is_settled=True))
 
     async def SendStreamingMessage(
         self, request: a2a_pb2.SendMessageRequest, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[a2a_pb2.StreamResponse]:
+    ) -> None:
         """Opens a task or answers one, and streams what becomes of it."""
         call, history = _call(), _history(request.configuration)
-        with self._counted():
+        with self.rooms.streaming.admit(A2A) as stream:
             sent = await self.rooms.sending.send(call, request)
-            async with aclosing(self._stream(call, sent, history)) as responses:
-                async for response in responses:
-                    yield response
+            first = a2a_pb2.StreamResponse(task=await self.rooms.tasks.shown(call, sent.task, history))
+            await self._write(context, stream, first)
+            async with aclosing(self.rooms.following.updates(call, sent.task, sent.sequence)) as updates:
+                async for update in updates:
+                    await self._write(context, stream, response_of(update))
 
-    async def SubscribeToTask(
-        self, request: a2a_pb2.SubscribeToTaskRequest, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[a2a_pb2.StreamResponse]:
+    async def SubscribeToTask(self, request: a2a_pb2.SubscribeToTaskRequest, context: grpc.aio.ServicerContext) -> None:
         """Streams a task that has not ended: first as it is, then what becomes of it."""
         call = _call()
-        with self._counted():
+        with self.rooms.streaming.admit(A2A) as stream:
             task = await self.rooms.sending.known(call, request.id, request.tenant, "id")
             async with aclosing(self.rooms.following.subscribed(call, task)) as responses:
                 async for response in responses:
-                    yield response
+                    await self._write(context, stream, response)
 
     async def GetTask(self, request: a2a_pb2.GetTaskRequest, context: grpc.aio.ServicerContext) -> a2a_pb2.Task:
         """A task as it is."""
@@ -133,34 +130,14 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         """The card of the agent that `tenant` names."""
         return await self.rooms.cards.card(_call(), request.tenant)
 
-    async def _stream(self, call: Call, sent: Sent, history: int) -> AsyncGenerator[a2a_pb2.StreamResponse]:
-        yield a2a_pb2.StreamResponse(task=await self.rooms.tasks.shown(call, sent.task, history))
-        async with aclosing(self.rooms.following.updates(call, sent.task, sent.sequence)) as updates:
-            async for update in updates:
-                yield response_of(update)
-
-    def _counted(self) -> _Counted:
-        return _Counted(self)
-
-    def _enter(self) -> None:
-        self._limits.check("max_subscriptions", self._open + 1)
-        self._open += 1
-
-    def _leave(self) -> None:
-        self._open -= 1
-
-
-class _Counted:
-    """One of the calls that wait or stream."""
-
-    def __init__(self, service: A2AService) -> None:
-        self._service = service
-
-    def __enter__(self) -> None:
-        self._service._enter()
-
-    def __exit__(self, *_: object) -> None:
-        self._service._leave()
+    async def _write(self, context: grpc.aio.ServicerContext, stream: Stream, response: a2a_pb2.StreamResponse) -> None:
+        """Writes a frame. Raises SlowConsumer when it waits too long for its reader."""
+        stream.gave_one()
+        try:
+            async with asyncio.timeout(self.rooms.streaming.patience_seconds):
+                await context.write(response)
+        except TimeoutError as error:
+            raise stream.cut() from error
 
 
 def _call() -> Call:

@@ -9,6 +9,7 @@ from threadkeep_chassis.paging import Pager
 from threadkeep_chassis.peers import Peers
 from threadkeep_projection.commands.freshness import Freshness
 from threadkeep_projection.commands.reading import Reading
+from threadkeep_projection.commands.streaming import Streaming
 from threadkeep_projection.transports.a2a.artifacts import Artifacts
 from threadkeep_projection.transports.a2a.cards import Cards
 from threadkeep_projection.transports.a2a.following import Following
@@ -23,10 +24,13 @@ def add_a2a(service: A2AService, server: grpc.aio.Server) -> None:
     a2a_pb2_grpc.add_A2AServiceServicer_to_server(service, server)
 
 
-def a2a_rooms(pager: Pager, reading: Reading, freshness: Freshness, peers: Peers, address: str) -> A2ARooms:
+def a2a_rooms(
+    pager: Pager, reading: Reading, freshness: Freshness, streaming: Streaming, peers: Peers, *, address: str
+) -> A2ARooms:
     """The use cases of a started service. `address` is where clients reach it."""
     work = Work(peers)
     artifacts = Artifacts(work, Contents(peers))
     cards = Cards(Definitions(peers), address)
     tasks = Tasks(work, artifacts, reading, freshness)
-    return A2ARooms(pager, reading, work, cards, Sending(work, cards), Following(work, tasks, artifacts), tasks)
+    sending, following = Sending(work, cards), Following(work, tasks, artifacts)
+    return A2ARooms(pager, reading, streaming, work, cards, sending, following, tasks)
