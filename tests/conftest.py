@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     wanted: dict[str, Any] = dict(marker.kwargs) if marker else {}
     backends = wanted.get("backends", BACKENDS)
     if "backend_and_topology" in metafunc.fixturenames:
-        pairs = list(itertools.product(backends, wanted.get("topologies", TOPOLOGIES)))
+        pairs = list(wanted.get("pairs") or itertools.product(backends, wanted.get("topologies", TOPOLOGIES)))
         names = [f"{backend}-{topology}" for backend, topology in pairs]
         metafunc.parametrize("backend_and_topology", pairs, ids=names, scope="session")
     elif "backend" in metafunc.fixturenames:

@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from threadkeep.common.v1 import server_info_service_pb2_grpc
 from threadkeep_chassis.interceptors import ChassisInterceptor
 from threadkeep_chassis.limits import Limits
-from threadkeep_chassis.rules import service_rules
+from threadkeep_chassis.rules import AdoptedService, service_rules
 from threadkeep_chassis.scope import Drain
 from threadkeep_chassis.server_info import SERVICE_NAME as INFO_SERVICE
 from threadkeep_chassis.server_info import ServerInfo
@@ -75,6 +75,8 @@ class Service:
     capabilities: Sequence[str] = ()
     http_address: str = ""
     """Where it also answers over HTTP, once started: `127.0.0.1:54322` or `unix:/path`; empty if nowhere."""
+    adopted: Mapping[str, AdoptedService] = field(default_factory=dict)
+    """Which of `grpc_services` belong to another protocol and are served under threadkeep's rules."""
 
 
 class Host:
@@ -138,6 +140,7 @@ class Host:
             self.draining,
             max_message_bytes=settings.max_message_bytes,
             max_concurrent_rpcs=settings.max_concurrent_rpcs,
+            adopted={name: rule for service in self.services for name, rule in service.adopted.items()},
         )
         server = grpc.aio.server(
             interceptors=[self._interceptor],

@@ -21,6 +21,9 @@ from threadkeep_chassis.errors import FieldInvalid, ScopeForbidden, ScopeRequire
 
 SCOPE_HEADER = "threadkeep-scope-bin"
 GRANT_HEADER = "threadkeep-grant-bin"
+SCOPE_TEXT_HEADER = "threadkeep-scope"
+GRANT_TEXT_HEADER = "threadkeep-grant"
+"""The same as JSON in ASCII, for clients of other protocols, which send text only."""
 REPLAY_TRAILER = "threadkeep-replay"
 
 MAX_SCOPE_KEYS = 8

@@ -41,6 +41,9 @@ from threadkeep_projection.service.messages import MessageService
 from threadkeep_projection.service.rooms import Rooms
 from threadkeep_projection.service.streams import StreamService
 from threadkeep_projection.service.summaries import SummaryService
+from threadkeep_projection.transports import a2a
+from threadkeep_projection.transports.a2a.service import A2AService
+from threadkeep_projection.transports.a2a.wiring import a2a_rooms, add_a2a
 from threadkeep_projection.transports.sse.endpoint import Events
 from threadkeep_projection.transports.sse.listener import Listener, application
 from threadkeep_projection.transports.sse.requests import Requests
@@ -52,6 +55,7 @@ GRPC_SERVICES = (
     "threadkeep.projection.v1.SummaryService",
     "threadkeep.projection.v1.StreamService",
     "threadkeep.projection.v1.ProjectionAdminService",
+    a2a.SERVICE,
 )
 
 
@@ -62,6 +66,9 @@ class Settings(ServerSettings):
         10.0, gt=0, description="How long the log is left alone after a replica that followed it went silent."
     )
     projection_batch_events: int = Field(512, ge=1, description="Events that one transaction applies at most, or so.")
+    a2a_address: str | None = Field(
+        None, description="Where A2A clients reach this server, as agent cards say. Default: where it listens."
+    )
     stream_patience_seconds: float = Field(
         30.0, gt=0, description="How long one frame may wait for its reader before the stream ends with SLOW_CONSUMER."
     )
@@ -90,6 +97,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
     limits = Limits(values=settings.limits)
     if settings.http_listen is not None:
         check_listen_address(settings.http_listen)
+    agents = A2AService()
     servicers = (MessageService(), SummaryService(), StreamService(), ProjectionAdminService())
     loops = Loops()
     opened: list[Any] = []
@@ -100,6 +108,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         summary_service_pb2_grpc.add_SummaryServiceServicer_to_server(summaries, server)
         stream_service_pb2_grpc.add_StreamServiceServicer_to_server(streams, server)
         admin_service_pb2_grpc.add_ProjectionAdminServiceServicer_to_server(admin, server)
+        add_a2a(agents, server)
 
     async def start(around: Surroundings) -> None:
         database = await Database.open(
@@ -134,6 +143,14 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         )
         for servicer in servicers:
             servicer.rooms = rooms
+        agents.rooms = a2a_rooms(
+            rooms.pager,
+            rooms.reading,
+            rooms.freshness,
+            rooms.streaming,
+            peers,
+            address=settings.a2a_address or around.address,
+        )
         await following.prepare()
         follower = Follower(
             runtime,
@@ -197,8 +214,10 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         limits=limits,
         capabilities=[
             "projection.messages.checkpoints",
+            "a2a.1.0",
             *(["projection.streams.sse"] if settings.http_listen is not None else []),
         ],
+        adopted={a2a.SERVICE: a2a.RULES},
     )
     return service
 

@@ -118,6 +118,10 @@ tasks = sa.Table(
     sa.Index(None, "scope_key", "session_id", "create_time", "task_id"),
     sa.Index(None, "scope_key", "agent_name", "create_time", "task_id"),
     sa.Index(None, "scope_key", "state", "create_time", "task_id"),
+    sa.Index(None, "scope_key", "update_time", "task_id"),
+    sa.Index(None, "scope_key", "session_id", "update_time", "task_id"),
+    sa.Index(None, "scope_key", "agent_name", "update_time", "task_id"),
+    sa.Index(None, "scope_key", "state", "update_time", "task_id"),
 )
 
 runs = sa.Table(
@@ -193,6 +197,7 @@ messages = sa.Table(
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Index(None, "scope_key", "session_id", "position"),
     sa.Index(None, "scope_key", "create_time"),
+    sa.Index(None, "scope_key", "task_id", "position"),
 )
 
 # The inputs of tasks that are not final: what is left of a conversation when its checkpoints are deleted.

@@ -7,9 +7,10 @@ from typing import Any
 
 from threadkeep_chassis.database import Database
 from threadkeep_projection.domain.errors import MessageNotFound, RunNotFound, SessionNotFound, TaskNotFound
-from threadkeep_projection.domain.values import Message, Poison
-from threadkeep_projection.store import poison, reads
+from threadkeep_projection.domain.values import Message, Poison, Task
+from threadkeep_projection.store import poison, reads, task_states
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
+from threadkeep_projection.store.task_states import TaskStateFilter
 from threadkeep_projection.store.usage import UsageFilter, UsageTotal, list_usage
 
 
@@ -48,6 +49,24 @@ class Reading:
         """A page of tasks, the newest first; `after` is (create_time, task_id)."""
         async with self._database.read() as connection:
             return await reads.list_tasks(connection, scope_key, wanted, after, limit)
+
+    async def tasks_by_update(
+        self, scope_key: str, wanted: TaskStateFilter, after: Sequence[Any] | None, limit: int
+    ) -> tuple[list[Task], int]:
+        """A page of tasks, the one that changed last first, and how many there are, up to 10,000.
+
+        `after` is (update_time, task_id). A task that changes between two pages moves to the front.
+        """
+        async with self._database.read() as connection:
+            found = await task_states.list_by_update(connection, scope_key, wanted, after, limit)
+            return found, await task_states.count_tasks(connection, scope_key, wanted)
+
+    async def task_messages(
+        self, scope_key: str, session_id: str, task_id: str, roles: Sequence[str], limit: int
+    ) -> list[Message]:
+        """The last messages that a task brought into the conversation, oldest first."""
+        async with self._database.read() as connection:
+            return await task_states.messages_of_task(connection, scope_key, session_id, task_id, roles, limit)
 
     async def run(self, scope_key: str, run_id: str) -> RunView:
         """Raises RunNotFound."""

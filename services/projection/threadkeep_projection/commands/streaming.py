@@ -34,7 +34,7 @@ from threadkeep_projection.domain.projector import TERMINAL_TASK_STATES, TERMINA
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, Runtime
 
-GRPC, SSE = "grpc", "sse"
+GRPC, SSE, A2A = "grpc", "sse", "a2a"
 """The transports that count streams."""
 
 RUN_ENDED = "threadkeep.run.ended"
@@ -134,6 +134,10 @@ class Stream:
         """Counts a frame that is on its way, and remembers where to resume."""
         self._frames.inc()
         self._resume = frame.cursor or self._resume
+
+    def gave_one(self) -> None:
+        """Counts a frame that is on its way and is no place to resume from."""
+        self._frames.inc()
 
     def cut(self) -> SlowConsumer:
         """Counts that the reader was given up; gives what it is told, if it still listens."""
