@@ -73,6 +73,8 @@ class Service:
     """What stores the data, for GetServerInfo."""
     limits: Limits = field(default_factory=Limits)
     capabilities: Sequence[str] = ()
+    http_address: str = ""
+    """Where it also answers over HTTP, once started: `127.0.0.1:54322` or `unix:/path`; empty if nowhere."""
     adopted: Mapping[str, AdoptedService] = field(default_factory=dict)
     """Which of `grpc_services` belong to another protocol and are served under threadkeep's rules."""
 

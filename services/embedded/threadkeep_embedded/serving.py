@@ -50,7 +50,8 @@ def run(
         backends = ", ".join(sorted({service.backend for service in host.services}))
         if ready_file is not None:
             _write_whole(ready_file, host.address + "\n")
-        print(f"threadkeepd is ready on {host.address} ({names}; {backends})", flush=True)
+        http = "".join(f", HTTP on {service.http_address}" for service in host.services if service.http_address)
+        print(f"threadkeepd is ready on {host.address} ({names}; {backends}){http}", flush=True)
 
     async def main() -> None:
         if migrates:
