@@ -18,6 +18,10 @@ SERVICES = ("config", "runtime", "artifacts", "projection")
 
 TOPOLOGIES = ("embedded", "split")
 
+HOOKS = "https://hooks.example"
+"""Where webhooks may lead in every suite; no name server knows it."""
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"runtime": {"outbox": {"webhook_origins": [HOOKS]}}}
+
 ServiceSettings = Mapping[str, Mapping[str, Any]]
 S = TypeVar("S")
 
@@ -160,7 +164,7 @@ class Suite:
     def _build(self, service: str) -> Any:
         injected = {"clock": self.clock} if self.clock is not None and service == "runtime" else {}
         told = self._databases.service_settings(self.urls[service])
-        more = {**self._settings.get(service, {}), **told}
+        more = {**DEFAULTS.get(service, {}), **self._settings.get(service, {}), **told}
         return build_service(service, more.pop("database_url"), more, **injected)
 
     async def _prepare_databases(self) -> None:

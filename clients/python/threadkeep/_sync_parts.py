@@ -98,13 +98,13 @@ class Tasks(Part):
     submit = _unary(tasks.submit)
     get = _unary(tasks.get)
     list = _pages(tasks.list)
-    cancel = _unary(tasks.cancel)
-    cancel_many = _unary(tasks.cancel_many)
+    cancel, cancel_many = _unary(tasks.cancel), _unary(tasks.cancel_many)
     retry = _unary(tasks.retry)
+    put_webhook, delete_webhook = _unary(tasks.put_webhook), _unary(tasks.delete_webhook)
+    list_webhooks = _pages(tasks.list_webhooks)
 
     def wait(self, task_id: str, *, timeout: float = tasks.DEFAULT_WAIT) -> task_pb2.Task:
-        """Waits up to `timeout` seconds until the task is final, or needs input or credentials. Raises TaskNotFound,
-        WaitTimeout."""
+        """Waits up to `timeout` seconds until the task is final or needs input. Raises TaskNotFound, WaitTimeout."""
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.0, deadline - time.monotonic())

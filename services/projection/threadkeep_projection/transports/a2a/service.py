@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from a2a.types import a2a_pb2, a2a_pb2_grpc
 from a2a.utils.constants import MAX_LIST_TASKS_PAGE_SIZE, VERSION_HEADER
+from google.protobuf import empty_pb2
 
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.paging import PageBuilder, Pager
@@ -21,9 +22,11 @@ from threadkeep_projection.domain.errors import VersionNotSupported
 from threadkeep_projection.store.task_states import TaskStateFilter
 from threadkeep_projection.transports.a2a.artifacts import Budget
 from threadkeep_projection.transports.a2a.cards import Cards
+from threadkeep_projection.transports.a2a.checks import check_id
 from threadkeep_projection.transports.a2a.following import Following, response_of
 from threadkeep_projection.transports.a2a.peers import Work
-from threadkeep_projection.transports.a2a.sending import Sending, check_id
+from threadkeep_projection.transports.a2a.pushes import Pushes
+from threadkeep_projection.transports.a2a.sending import Sending
 from threadkeep_projection.transports.a2a.tasks import DEFAULT_HISTORY, MOST_HISTORY, Tasks
 
 MAJOR_VERSION = "1"
@@ -41,6 +44,7 @@ class A2ARooms:
     sending: Sending
     following: Following
     tasks: Tasks
+    pushes: Pushes
 
 
 class A2AService(a2a_pb2_grpc.A2AServiceServicer):
@@ -124,11 +128,46 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         response = await self.rooms.work.cancel(call, task.task_id, reason)
         return await self.rooms.tasks.shown(call, response.task, DEFAULT_HISTORY)
 
+    async def CreateTaskPushNotificationConfig(
+        self, request: a2a_pb2.TaskPushNotificationConfig, context: grpc.aio.ServicerContext
+    ) -> a2a_pb2.TaskPushNotificationConfig:
+        """Puts a webhook on a task, or replaces the one of this id."""
+        call = await self._for_task(request.task_id, request.tenant)
+        return await self.rooms.pushes.put(call, request.task_id, request)
+
+    async def GetTaskPushNotificationConfig(
+        self, request: a2a_pb2.GetTaskPushNotificationConfigRequest, context: grpc.aio.ServicerContext
+    ) -> a2a_pb2.TaskPushNotificationConfig:
+        """A webhook of a task."""
+        call = await self._for_task(request.task_id, request.tenant)
+        return await self.rooms.pushes.get(call, request)
+
+    async def ListTaskPushNotificationConfigs(
+        self, request: a2a_pb2.ListTaskPushNotificationConfigsRequest, context: grpc.aio.ServicerContext
+    ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
+        """The webhooks of a task."""
+        call = await self._for_task(request.task_id, request.tenant)
+        return await self.rooms.pushes.list(call, request)
+
+    async def DeleteTaskPushNotificationConfig(
+        self, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest, context: grpc.aio.ServicerContext
+    ) -> empty_pb2.Empty:
+        """Takes a webhook off a task."""
+        call = await self._for_task(request.task_id, request.tenant)
+        await self.rooms.pushes.delete(call, request)
+        return empty_pb2.Empty()
+
     async def GetExtendedAgentCard(
         self, request: a2a_pb2.GetExtendedAgentCardRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.AgentCard:
         """The card of the agent that `tenant` names."""
         return await self.rooms.cards.card(_call(), request.tenant)
+
+    async def _for_task(self, task_id: str, tenant: str) -> Call:
+        """The call about a task that the tenant has. Raises TaskNotFound."""
+        call = _call()
+        await self.rooms.sending.known(call, task_id, tenant, "task_id")
+        return call
 
     async def _write(self, context: grpc.aio.ServicerContext, stream: Stream, response: a2a_pb2.StreamResponse) -> None:
         """Writes a frame. Raises SlowConsumer when it waits too long for its reader."""
