@@ -147,8 +147,13 @@ async def test_a_reader_that_takes_nothing_is_cut_and_little_waits_for_it(
         waiting.append(number("stream_buffered_bytes"))
         return number("streams_cut_total") == 1
 
-    await eventually(is_cut)
-    await eventually(lambda: number("streams_open") == 0)
+    with capture_logs() as logs:
+        await eventually(is_cut)
+        await eventually(lambda: number("streams_open") == 0)
+        method = {"method": "/threadkeep.runtime.v1.EventService/SubscribeEvents"}
+        open_calls = suite.hosts["runtime"].registry
+        await eventually(lambda: open_calls.get_sample_value("threadkeep_rpcs_open", method) == 1)
+    assert not [line for line in logs if line["log_level"] == "error"]
     # One frame, and what the connection's own buffer holds; the rest never left the log.
     assert 0 < max(waiting) < 2 * size
     assert number("stream_buffered_bytes") == 0
