@@ -26,13 +26,13 @@ pytestmark = pytest.mark.suite(services=SERVICES, backends=["sqlite"], topologie
 
 
 @pytest.fixture
-async def talk(suite: Suite) -> Talk:
-    return await Talk.begin(World(suite))
+async def talk(shared_suite: Suite) -> Talk:
+    return await Talk.begin(World(shared_suite))
 
 
 @pytest.fixture
-async def http(suite: Suite, talk: Talk) -> AsyncIterator[EventsOverHttp]:
-    made = EventsOverHttp.of(suite, talk.world.values)
+async def http(shared_suite: Suite, talk: Talk) -> AsyncIterator[EventsOverHttp]:
+    made = EventsOverHttp.of(shared_suite, talk.world.values)
     yield made
     await made.close()
 

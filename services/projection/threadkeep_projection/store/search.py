@@ -12,8 +12,8 @@ from threadkeep_projection.domain.words import Query, index_terms
 from threadkeep_projection.store import rows
 from threadkeep_projection.tables import SHOWN_MESSAGE, messages
 
-
 _FEW = 500
+"""So many candidates are looked at one by one."""
 
 
 async def search_messages(
