@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
 
 _TRIES = 20
 
@@ -36,7 +37,7 @@ class KeptPort:
                     raise PortTaken(f"can't listen on {listen}: another server is there") from error
         self.address = f"{host}:{self.port}"
 
-    def _keep(self, places: list[tuple[socket.AddressFamily, str | int]], port: int) -> int:
+    def _keep(self, places: Sequence[tuple[socket.AddressFamily, str | int]], port: int) -> int:
         for family, host in places:
             with _made(family) as alone:
                 # What listens there, or keeps the port for others, refuses a socket that does not share.
