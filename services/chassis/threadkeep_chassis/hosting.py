@@ -121,14 +121,15 @@ class Host:
         """Where it listens, once started: `127.0.0.1:54321` or `unix:/path`."""
 
     async def start(self) -> None:
-        """Binds, starts the services, then serves. If a service fails to start, those started are stopped again."""
+        """Binds, starts the services, then serves. If a service fails to start, those started are stopped again.
+
+        With `reuse_port` the address is bound after the services have started.
+        """
         server = self._build()
         self._server = server
-        try:
-            port = server.add_insecure_port(self._listen)
-        except RuntimeError as error:
-            raise OSError(f"can't listen on {self._listen}: {error}") from error
-        self.address = self._listen if self._listen.startswith("unix") else _with_port(self._listen, port)
+        # A port that others share is bound last: what connects to a bound one waits for whoever does not serve yet.
+        is_bound_last = self._settings.reuse_port and not self._listen.endswith(":0")
+        self.address = self._listen if is_bound_last else self._bind(server)
         addresses = {**self._peers, **{service.name: self.address for service in self.services}}
         surroundings = Surroundings(self.address, addresses, self.draining, self._serving, self.registry, self._watch)
         try:
@@ -136,6 +137,8 @@ class Host:
                 self._started.append(service)
                 await service.start(surroundings)
             self._start_metrics()
+            if is_bound_last:
+                self._bind(server)
             await server.start()
         except BaseException:
             await self.stop(0)
@@ -144,6 +147,13 @@ class Host:
         self._watch.start()
         self._serving.set()
         _log.info("serving", address=self.address, services=[service.name for service in self.services])
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        try:
+            port = server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise OSError(f"can't listen on {self._listen}: {error}") from error
+        return self._listen if self._listen.startswith("unix") else _with_port(self._listen, port)
 
     def _build(self) -> grpc.aio.Server:
         settings = self._settings

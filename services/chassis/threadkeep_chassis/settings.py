@@ -24,7 +24,9 @@ class ServerSettings(BaseSettings):
         description="Straight to PostgreSQL, where database_url leads to a transaction pooler.",
         repr=False,
     )
-    database_pool_size: int = Field(default=10, ge=1, description="Database sessions per process.")
+    database_pool_size: int = Field(
+        default=10, ge=1, description="Database sessions per service; --processes share them."
+    )
 
     listen: str = Field(
         default="127.0.0.1:0", description="Address of the gRPC server: host:port or unix:/path. Port 0: any."
