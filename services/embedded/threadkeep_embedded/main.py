@@ -111,6 +111,17 @@ Grace = Annotated[
     float | None,
     typer.Option("--grace-seconds", envvar="THREADKEEP_GRACE_SECONDS", help="What a stop leaves to calls under way."),
 ]
+Count = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        envvar="THREADKEEP_PROCESSES",
+        min=1,
+        max=64,
+        help="Server processes behind the one port, each a core's worth of work. PostgreSQL only. They share the "
+        "setting database_pool_size; metrics are on the port of --metrics-listen and those after it.",
+    ),
+]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", help="A setting as name=value, such as lease_ttl_seconds=10. Repeatable.")
 ]
@@ -141,12 +152,13 @@ def up(
     ready_file: ReadyFile = None,
     metrics_listen: Metrics = None,
     grace_seconds: Grace = None,
+    processes: Count = 1,
     sets: Sets = None,
     limits: LimitsSet = None,
     log_level: Level = "INFO",
     log_format: Format = None,
 ) -> None:
-    """Runs all four services in this process, on one port.
+    """Runs all four services in this process, or in several, on one port.
 
     With --data-dir (default: ./threadkeep-data) the schemas are made and kept up to date by themselves. With --database
     they are not: run `threadkeepd migrate` first. HTTP is at 127.0.0.1:7434 beside the default --listen, at any free
@@ -159,7 +171,9 @@ def up(
         where = places(SERVICES, database=database, direct=direct, data_dir=data_dir)
         told = _told(listen, {}, metrics_listen, grace_seconds, sets, limits, http_listen or _usual_http_listen(listen))
         followed = directories(config_dir, config_scope, config_rescan_seconds, SERVICES)
-        serving.run(where, told, migrates=data_dir is not None, ready_file=ready_file, config_dir=followed)
+        serving.run(
+            where, told, migrates=data_dir is not None, ready_file=ready_file, config_dir=followed, processes=processes
+        )
 
 
 @app.command()
@@ -180,6 +194,7 @@ def serve(
     ready_file: ReadyFile = None,
     metrics_listen: Metrics = None,
     grace_seconds: Grace = None,
+    processes: Count = 1,
     sets: Sets = None,
     limits: LimitsSet = None,
     log_level: Level = "INFO",
@@ -197,7 +212,7 @@ def serve(
         http_listen = http_listen if service is ServiceName.PROJECTION else None
         told = _told(listen, peers, metrics_listen, grace_seconds, sets, limits, http_listen)
         followed = directories(config_dir, config_scope, config_rescan_seconds, [service.value])
-        serving.run(where, told, migrates=False, ready_file=ready_file, config_dir=followed)
+        serving.run(where, told, migrates=False, ready_file=ready_file, config_dir=followed, processes=processes)
 
 
 @app.command()

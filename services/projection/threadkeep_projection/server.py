@@ -42,6 +42,7 @@ from threadkeep_projection.service.rooms import Rooms
 from threadkeep_projection.service.streams import StreamService
 from threadkeep_projection.service.summaries import SummaryService
 from threadkeep_projection.transports import a2a
+from threadkeep_projection.transports.a2a.http import CardsOverHttp
 from threadkeep_projection.transports.a2a.service import A2AService
 from threadkeep_projection.transports.a2a.wiring import a2a_rooms, add_a2a
 from threadkeep_projection.transports.sse.endpoint import Events
@@ -120,6 +121,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         )
         opened.append(database)
         await prepare(database, MIGRATIONS)
+        around.health.follow("projection", database)
         signals = signals_for(
             database, direct_url=settings.database_direct_url, poll_seconds=settings.signal_poll_seconds
         )
@@ -179,14 +181,16 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
             service.http_address = listener.address
             # No page of the network reaches a Unix socket.
             hosts = None if listener.address.startswith("unix") else settings.http_allowed_hosts
+            requests = Requests(around.draining, hosts)
             events = Events(
-                Requests(around.draining, hosts),
+                requests,
                 rooms.streaming,
                 metrics,
                 heartbeat_seconds=settings.stream_heartbeat_seconds,
                 retry_seconds=settings.stream_retry_seconds,
             )
-            app = application(events, settings.http_allowed_origins)
+            cards = CardsOverHttp(requests, agents.rooms.cards, metrics)
+            app = application(events, settings.http_allowed_origins, cards.routes)
 
             async def answer() -> None:
                 await _either(around.serving, loops.stopping)

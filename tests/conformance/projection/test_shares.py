@@ -23,7 +23,7 @@ DELETE FROM projection.shares WHERE share <> 0;
 ALTER TABLE projection.shares DROP COLUMN share_count;
 ALTER TABLE projection.shares RENAME COLUMN log_cursor TO cursor;
 DROP TABLE projection.followers;
-UPDATE projection.schema_version SET version_num = 'projection_0005'
+UPDATE projection.schema_version SET version_num = 'projection_0006'
 """
 
 

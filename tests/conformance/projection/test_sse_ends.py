@@ -6,14 +6,16 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from tests.conformance.projection.test_sse_limits import over_http, reason
 from tests.support.event_streams import Block, EventsOverHttp
 from tests.support.examples.world import World, json_payload
 from tests.support.projection import Talk
-from tests.support.suite import Suite
+from tests.support.suite import Suite, build_service
 from tests.support.waiting import eventually
 from threadkeep.runtime.v1 import event_pb2
+from threadkeep_chassis.hosting import Host
 
 pytestmark = over_http()
 
@@ -28,6 +30,26 @@ async def http(suite: Suite, talk: Talk) -> AsyncIterator[EventsOverHttp]:
     made = EventsOverHttp.of(suite, talk.world.values)
     yield made
     await made.close()
+
+
+async def large_session(world: World, size: int, count: int) -> str:
+    """A session with so many events of that size; its id."""
+    name = (await world.session()).session.session_id
+    draft = event_pb2.EventDraft(type="big.one", payload=json_payload(b'"' + b"x" * size + b'"'))
+    for _ in range(count // 4):
+        await world.commit(session_id=name, events=[draft] * 4)
+    return str(name)
+
+
+def standing_still(http: EventsOverHttp, session_id: str) -> socket.socket:
+    """A reader that asks for a session's events and takes none."""
+    host, _, port = http.address.rpartition(":")
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    reader.connect((host, int(port)))
+    asked = httpx.URL(f"http://{http.address}{http.path(session_id)}", params=http.identity | {"kinds": "custom"})
+    reader.sendall(b"GET " + asked.raw_path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return reader
 
 
 @pytest.mark.rule("P6", "R14")
@@ -110,31 +132,28 @@ async def test_a_reader_that_goes_frees_what_it_held(suite: Suite, talk: Talk, h
 async def test_a_reader_that_takes_nothing_is_cut_and_little_waits_for_it(
     suite: Suite, talk: Talk, http: EventsOverHttp
 ) -> None:
-    name = (await talk.world.session()).session.session_id
     size, count = 524288, 96
-    draft = event_pb2.EventDraft(type="big.one", payload=json_payload(b'"' + b"x" * size + b'"'))
-    for _ in range(count // 4):
-        await talk.world.commit(session_id=name, events=[draft] * 4)
+    name = await large_session(talk.world, size, count)
     registry = suite.hosts["projection"].registry
 
     def number(what: str) -> float:
         labels = {} if "buffered" in what else {"transport": "sse"}
         return registry.get_sample_value(f"threadkeep_projection_{what}", labels) or 0
 
-    host, _, port = http.address.rpartition(":")
-    reader = socket.socket()
-    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-    reader.connect((host, int(port)))
-    path = httpx.URL(f"http://{http.address}{http.path(name)}", params=http.identity | {"kinds": "custom"}).raw_path
-    reader.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    reader = standing_still(http, name)
     waiting = [0.0]
 
     def is_cut() -> bool:
         waiting.append(number("stream_buffered_bytes"))
         return number("streams_cut_total") == 1
 
-    await eventually(is_cut)
-    await eventually(lambda: number("streams_open") == 0)
+    with capture_logs() as logs:
+        await eventually(is_cut)
+        await eventually(lambda: number("streams_open") == 0)
+        method = {"method": "/threadkeep.runtime.v1.EventService/SubscribeEvents"}
+        open_calls = suite.hosts["runtime"].registry
+        await eventually(lambda: open_calls.get_sample_value("threadkeep_rpcs_open", method) == 1)
+    assert not [line for line in logs if line["log_level"] == "error"]
     # One frame, and what the connection's own buffer holds; the rest never left the log.
     assert 0 < max(waiting) < 2 * size
     assert number("stream_buffered_bytes") == 0
@@ -150,3 +169,34 @@ async def test_a_reader_that_takes_nothing_is_cut_and_little_waits_for_it(
     reader.close()
     assert b"event: end" not in taken
     assert b"failure" not in taken
+
+
+@pytest.mark.rule("P6")
+@pytest.mark.case("B97")
+async def test_a_reader_that_takes_nothing_does_not_hold_up_a_stop(
+    suite: Suite, talk: Talk, http: EventsOverHttp
+) -> None:
+    name = await large_session(talk.world, 524288, 48)
+    registry = suite.hosts["projection"].registry
+    reader = standing_still(http, name)
+    await eventually(lambda: (registry.get_sample_value("threadkeep_projection_stream_buffered_bytes") or 0) > 65536)
+    with capture_logs() as logs:
+        await suite.rehost("projection", grace_seconds=0)
+    assert not [line for line in logs if line["log_level"] == "error"]
+    reader.close()
+
+
+@pytest.mark.rule("P6", "R14")
+async def test_a_reader_goes_on_at_another_replica(suite: Suite, talk: Talk, http: EventsOverHttp) -> None:
+    task = await talk.submit(("in", "x"))
+    await talk.work()
+    await talk.finish()
+    *seen, _ = await http.whole(talk.session_id, until_task_id=task.task_id)
+    replica = build_service("projection", "memory:", {"http_listen": "127.0.0.1:0"})
+    async with Host([replica], peers={"runtime": suite.addresses["runtime"]}):
+        there = EventsOverHttp(replica.http_address, talk.world.values)
+        rest = await there.whole(talk.session_id, {"last-event-id": str(seen[2].id)}, until_task_id=task.task_id)
+        assert [one.id for one in rest[:-1]] == [one.id for one in seen[3:]]
+        gone = await there.get(talk.session_id, {"last-event-id": str(seen[-1].id)}, until_task_id=task.task_id)
+        assert gone.status_code == 204
+        await there.close()

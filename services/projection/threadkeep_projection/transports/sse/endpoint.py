@@ -96,7 +96,7 @@ class Events:
                             wanted,
                             stream,
                             receive,
-                            trace_id=call.trace.trace_id,
+                            call,
                             heartbeat_seconds=self._heartbeat_seconds,
                             retry_seconds=self._retry_seconds,
                         )

@@ -31,8 +31,11 @@ _CLOSE_SECONDS = 2
 """How long a stop waits for answers under way; streams have ended with the host's drain by then."""
 
 
-def application(events: ASGIApp, allowed_origins: Sequence[str]) -> ASGIApp:
-    """The routes. `allowed_origins`: whose pages may read answers, besides those that come from here."""
+def application(events: ASGIApp, allowed_origins: Sequence[str], more: Sequence[Route] = ()) -> ASGIApp:
+    """The routes, with those of other protocols.
+
+    `allowed_origins`: whose pages may read answers, besides those that come from here.
+    """
     cross_origin = Middleware(
         CORSMiddleware,
         allow_origins=list(allowed_origins),
@@ -41,7 +44,7 @@ def application(events: ASGIApp, allowed_origins: Sequence[str]) -> ASGIApp:
     )
     routes = Starlette(
         # An id may hold a slash, which arrives decoded.
-        routes=[Route("/v1/sessions/{session_id:path}/events", events, methods=["GET"])],
+        routes=[Route("/v1/sessions/{session_id:path}/events", events, methods=["GET"]), *more],
         middleware=[cross_origin] if allowed_origins else [],
         exception_handlers={HTTPException: _unknown},
     )

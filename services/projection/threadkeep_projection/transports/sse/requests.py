@@ -44,12 +44,12 @@ class Requests:
         assert rule is not None
         self._rule: MethodRule = rule
 
-    def call(self, request: Request) -> Call:
-        """The call without its identity: what is logged and answered needs its trace."""
+    def call(self, request: Request, method: str = METHOD) -> Call:
+        """The call of a method without its identity: what is logged and answered needs its trace."""
         carried = {name: request.headers[name] for name in ("traceparent", "tracestate") if name in request.headers}
-        span, trace = self._tracing.start(METHOD, carried)
+        span, trace = self._tracing.start(method, carried)
         self._tracing.end(span, "OK")
-        return Call(method=METHOD, trace=trace, draining=self._draining)
+        return Call(method=method, trace=trace, draining=self._draining)
 
     def identify(self, request: Request, call: Call) -> None:
         """Reads scope and grant. Raises FieldInvalid, ScopeRequired, ScopeForbidden."""

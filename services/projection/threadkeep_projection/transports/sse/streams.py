@@ -15,6 +15,7 @@ from starlette.types import Receive, Send
 
 from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_chassis.logs import fault_facts
+from threadkeep_chassis.scope import Call
 from threadkeep_projection.commands.streaming import Relayed, Stream, Wanted
 from threadkeep_projection.transports.sse import frames as wire
 from threadkeep_projection.transports.sse.answers import NO_STORE, error_body
@@ -26,6 +27,9 @@ _HEADERS = {
     "x-accel-buffering": "no",
     **NO_STORE,
 }
+
+_LAST_WORDS_SECONDS = 0.5
+"""How long a reader may take to hear that the server stops; one that stands still would hold up the stop."""
 
 _log = structlog.get_logger("threadkeep.http")
 
@@ -41,6 +45,8 @@ class Connection:
         self._send = send
         self._transport = transport
         self._patience_seconds = patience_seconds
+        self._turn = asyncio.Lock()
+        self._is_over = False
         self.wrote_at = 0.0
         """When something was last written, by the loop's clock."""
 
@@ -53,13 +59,20 @@ class Connection:
         """Sends a block. Raises Stalled, with the connection dropped and what waited for it forgotten."""
         await self._write({"type": "http.response.body", "body": block, "more_body": not is_last})
 
+    def drop(self) -> None:
+        """Ends the connection at once. An orderly close would wait for the reader to take what is buffered."""
+        self._transport.abort()
+
     async def _write(self, message: dict[str, Any]) -> None:
         try:
-            async with asyncio.timeout(self._patience_seconds):
+            async with asyncio.timeout(self._patience_seconds), self._turn:
+                if self._is_over:
+                    # A heartbeat that waited for its turn behind the last block.
+                    return
                 await self._send(message)
+                self._is_over = message.get("more_body") is False
         except TimeoutError as error:
-            # An orderly close would wait for the reader to take what is buffered.
-            self._transport.abort()
+            self.drop()
             raise Stalled from error
         self.wrote_at = asyncio.get_running_loop().time()
 
@@ -71,12 +84,13 @@ async def serve(
     wanted: Wanted,
     stream: Stream,
     receive: Receive,
+    call: Call,
     *,
-    trace_id: str,
     heartbeat_seconds: float,
     retry_seconds: float,
 ) -> None:
     """Writes the first frame and those that follow. Returns when they end, when the reader goes, or when it is cut."""
+    trace_id = call.trace.trace_id
 
     async def pump() -> None:
         await connection.begin()
@@ -110,8 +124,14 @@ async def serve(
         while (await receive())["type"] != "http.disconnect":
             pass
 
+    async def drained() -> None:
+        await call.draining.wait()
+        await asyncio.sleep(_LAST_WORDS_SECONDS)
+        connection.drop()
+        await gone()
+
     try:
-        await _first_of(pump(), beat(), gone())
+        await _first_of(pump(), beat(), gone(), drained())
     except Stalled:
         stream.cut()
         # The server behind would call an answer unfinished whose connection is still there.

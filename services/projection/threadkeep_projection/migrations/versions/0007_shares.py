@@ -9,8 +9,8 @@ from alembic import op
 
 from threadkeep_chassis.database import Key, UtcTimestamp
 
-revision = "projection_0006"
-down_revision = "projection_0005"
+revision = "projection_0007"
+down_revision = "projection_0006"
 
 
 def upgrade() -> None:
