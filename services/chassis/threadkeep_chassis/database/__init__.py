@@ -15,7 +15,7 @@ from threadkeep_chassis.database.faults import (
 from threadkeep_chassis.database.indexes import partial_index
 from threadkeep_chassis.database.json import JsonSource, json_contains, json_entries, json_member
 from threadkeep_chassis.database.owner import DataOwned, OwnerLock
-from threadkeep_chassis.database.session import Connection, SyncConnection
+from threadkeep_chassis.database.session import Connection, SyncConnection, write_rows
 from threadkeep_chassis.database.settings import DatabaseSettings
 from threadkeep_chassis.database.sql import (
     contains_text,
@@ -71,4 +71,5 @@ __all__ = [
     "transaction_id",
     "upsert",
     "utc_day",
+    "write_rows",
 ]
