@@ -6,6 +6,7 @@ backend.
 """
 
 import itertools
+import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -23,7 +24,9 @@ from tests.support.suite import SERVICES, TOPOLOGIES, Suite
 # Timing never decides a test: a busy machine generates slowly and answers late. The gate generates the same examples
 # for the same code; `--hypothesis-profile=explore` looks for new ones.
 hypothesis_settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.register_profile("same", hypothesis_settings.get_profile("explore"), derandomize=True, database=None)
+hypothesis_settings.register_profile(
+    "same", hypothesis_settings.get_profile("explore"), derandomize=True, database=None
+)
 hypothesis_settings.load_profile("same")
 
 # A line per call would be kept with every test that passes: hundreds of megabytes in a whole run.
@@ -41,7 +44,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     wanted: dict[str, Any] = dict(marker.kwargs) if marker else {}
     backends = wanted.get("backends", BACKENDS)
     if "backend_and_topology" in metafunc.fixturenames:
-        pairs = list(itertools.product(backends, wanted.get("topologies", TOPOLOGIES)))
+        pairs = list(wanted.get("pairs") or itertools.product(backends, wanted.get("topologies", TOPOLOGIES)))
         names = [f"{backend}-{topology}" for backend, topology in pairs]
         metafunc.parametrize("backend_and_topology", pairs, ids=names, scope="session")
     elif "backend" in metafunc.fixturenames:
@@ -81,7 +84,8 @@ async def suite(
 
 @pytest.fixture(scope="session")
 async def shared_suites(databases: Databases) -> AsyncIterator[dict[tuple[object, ...], Suite]]:
-    """The suites that `shared_suite` started, by backend, topology and services; they end before their databases."""
+    """The suites that `shared_suite` started, by backend, topology, services and settings; they end before their
+    databases."""
     suites: dict[tuple[object, ...], Suite] = {}
     yield suites
     for running in suites.values():
@@ -99,12 +103,13 @@ async def shared_suite(
 
     pytest runs the tests of a backend and topology together; when it comes to the next, those before are closed.
     """
-    services = tuple(_wanted(request).get("services", SERVICES))
-    key = (*backend_and_topology, *services)
+    wanted = _wanted(request)
+    services, settings = tuple(wanted.get("services", SERVICES)), wanted.get("settings")
+    key = (*backend_and_topology, *services, json.dumps(settings, sort_keys=True))
     for other in [other for other in shared_suites if other[:2] != backend_and_topology]:
         await shared_suites.pop(other).close()
     if key not in shared_suites:
-        shared_suites[key] = await Suite.start(databases, *backend_and_topology, services=services)
+        shared_suites[key] = await Suite.start(databases, *backend_and_topology, settings, services)
     return shared_suites[key]
 
 

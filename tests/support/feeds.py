@@ -87,11 +87,14 @@ async def subscribed(
         call.cancel()
 
 
+_STARTS = ("after", "from_start", "from_now", "after_sequence")
+
+
 def subscription(
     types: tuple[str, ...] = (), visibility: int = 0, include_live: bool = False, **parts: Any
 ) -> pb.SubscribeEventsRequest:
     """A request: the extent and the start by their fields' names."""
-    starts = {name: parts.pop(name) for name in ("after", "from_start", "from_now") if name in parts}
+    starts = {name: parts.pop(name) for name in _STARTS if name in parts}
     wanted = pb.EventFilter(types=types, visibility=visibility, **parts)  # type: ignore[arg-type]
     return pb.SubscribeEventsRequest(filter=wanted, include_live=include_live, **starts)
 

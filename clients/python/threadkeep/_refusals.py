@@ -12,6 +12,24 @@ class TaskTerminal(FailedPrecondition):
     reason = "TASK_TERMINAL"
 
 
+class TicketAmbiguous(FailedPrecondition):
+    """The task waits for several answers, and the message does not say which of them it is."""
+
+    reason = "TICKET_AMBIGUOUS"
+
+
+class UnsupportedOperation(FailedPrecondition):
+    """The protocol has this operation, but not for what was named."""
+
+    reason = "UNSUPPORTED_OPERATION"
+
+
+class VersionNotSupported(FailedPrecondition):
+    """The server does not speak the version of the protocol that the call asks for."""
+
+    reason = "VERSION_NOT_SUPPORTED"
+
+
 class TaskNotTerminal(FailedPrecondition):
     """The task has not ended."""
 

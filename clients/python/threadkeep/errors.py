@@ -60,8 +60,11 @@ from threadkeep._refusals import (
     StateKeyUndeclared,
     TaskNotTerminal,
     TaskTerminal,
+    TicketAmbiguous,
     TicketAnswerInvalid,
     TicketNotOpen,
+    UnsupportedOperation,
+    VersionNotSupported,
 )
 
 
@@ -370,13 +373,16 @@ __all__ = [
     "TaskTerminal",
     "ThreadVersionConflict",
     "ThreadkeepError",
+    "TicketAmbiguous",
     "TicketAnswerInvalid",
     "TicketNotFound",
     "TicketNotOpen",
     "Unauthenticated",
     "Unavailable",
+    "UnsupportedOperation",
     "UploadMismatch",
     "UploadNotFound",
+    "VersionNotSupported",
     "Violation",
     "WaitTimeout",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,17 +21,19 @@ from threadkeep_chassis.canonical import JsonInvalid
 from threadkeep_chassis.database import is_connection_lost
 from threadkeep_chassis.limits import CROWDED, TOO_LARGE
 from threadkeep_chassis.logs import fault_facts
-from threadkeep_chassis.rules import MethodRule, ScopeRule, method_rule
+from threadkeep_chassis.rules import AdoptedService, MethodRule, ScopeRule, method_rule
 from threadkeep_chassis.scope import (
     GRANT_HEADER,
+    GRANT_TEXT_HEADER,
     SCOPE_HEADER,
+    SCOPE_TEXT_HEADER,
     Call,
     Drain,
     enter_call,
     parse_grant,
     parse_scope,
 )
-from threadkeep_chassis.status import code_of, to_grpc_status
+from threadkeep_chassis.status import code_of, reason_of, to_grpc_status
 from threadkeep_chassis.telemetry import MethodMetrics, RpcMetrics, Tracing
 from threadkeep_chassis.validation import Validator
 
@@ -44,9 +46,16 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server. One per Host."""
 
     def __init__(
-        self, metrics: RpcMetrics, drain: Drain, *, max_message_bytes: int = 2**31, max_concurrent_rpcs: int = 2**31
+        self,
+        metrics: RpcMetrics,
+        drain: Drain,
+        *,
+        max_message_bytes: int = 2**31,
+        max_concurrent_rpcs: int = 2**31,
+        adopted: Mapping[str, AdoptedService] | None = None,
     ) -> None:
         self._metrics = metrics
+        self._adopted = dict(adopted or {})
         self._max_message_bytes = max_message_bytes
         self.max_concurrent_rpcs = max_concurrent_rpcs
         self.open_calls = 0
@@ -68,7 +77,7 @@ class ChassisInterceptor(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
             if handler is None:
                 return _UNKNOWN
-            wrapped = self._wrap(method, method_rule(method), handler)
+            wrapped = self._wrap(method, method_rule(method, self._adopted), handler)
             self._wrapped[method] = wrapped
         return wrapped
 
@@ -295,9 +304,18 @@ class _Serving:
             scope_key=scope.key if scope is not None else None,
             trace_id=self.call.trace.trace_id,
         )
+        if isinstance(error, grpc.aio.InternalError):
+            # The framework takes this as the caller's leave, which it was; another error it would log at length.
+            raise asyncio.CancelledError from error
         if answer is not None:
-            status = to_grpc_status(answer, self.call.trace.trace_id)
+            status = to_grpc_status(answer, self.call.trace.trace_id, self._also(answer))
             await self._context.abort(status.code, status.details, status.trailing_metadata)
+
+    def _also(self, answer: Exception) -> list[tuple[str, str]]:
+        """What the method's own protocol calls the error."""
+        adopted = self._rule.adopted if self._rule is not None else None
+        reason = adopted.reason_of(code_of(answer), reason_of(answer)) if adopted is not None else None
+        return [] if adopted is None or reason is None else [(adopted.domain, reason)]
 
     def _outcome(self, error: BaseException | None) -> tuple[str, Exception | None]:
         """The code that the call ended with, and what is still to be answered."""
@@ -310,7 +328,8 @@ class _Serving:
             if current is not None:
                 current.uncancel()
             return "UNAVAILABLE", errors.ShuttingDown()
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, grpc.aio.InternalError):
+            # The latter: the caller left while a handler that writes by itself was writing.
             return "CANCELLED", None
         answer = _answer(error)
         return code_of(answer), answer
@@ -319,12 +338,15 @@ class _Serving:
 def _repeated_identity(pairs: Any) -> str | None:
     """The name of the scope or the grant if a call gives it twice: which one is meant is not ours to guess."""
     names = [name for name, _ in pairs]
-    return next((name for name in (SCOPE_HEADER, GRANT_HEADER) if names.count(name) > 1), None)
+    known = (SCOPE_HEADER, GRANT_HEADER, SCOPE_TEXT_HEADER, GRANT_TEXT_HEADER)
+    return next((name for name in known if names.count(name) > 1), None)
 
 
 def _identify(call: Call, rule: MethodRule) -> None:
     """Reads scope and grant from the trusted metadata and holds them against the method's rule (X1, X13)."""
     scope, grant = call.metadata.get(SCOPE_HEADER), call.metadata.get(GRANT_HEADER)
+    if rule.adopted is not None:
+        scope, grant = _text_too(call, SCOPE_TEXT_HEADER, scope), _text_too(call, GRANT_TEXT_HEADER, grant)
     if isinstance(scope, bytes):
         call.named_scope = parse_scope(scope)
     if isinstance(grant, bytes):
@@ -334,6 +356,16 @@ def _identify(call: Call, rule: MethodRule) -> None:
     if call.named_scope is None and (rule.scope == ScopeRule.ONE or call.named_grant is None):
         raise errors.ScopeRequired()
     call.check()
+
+
+def _text_too(call: Call, name: str, given: str | bytes | None) -> str | bytes | None:
+    """The value of a header that may come as text instead."""
+    text = call.metadata.get(name)
+    if not isinstance(text, str):
+        return given
+    if given is not None:
+        raise errors.FieldInvalid(name, "is given once, as text or in binary")
+    return text.encode()
 
 
 def _answer(error: Exception) -> Exception:

@@ -77,6 +77,10 @@ class Peers:
         self._max_message_bytes = max_message_bytes
         self._channels: dict[str, grpc.aio.Channel] = {}
 
+    def knows(self, name: str) -> bool:
+        """True if somebody said where the service is."""
+        return name in self._addresses
+
     def channel(self, name: str) -> grpc.aio.Channel:
         """The channel to the service. Raises LookupError if nobody said where it is."""
         channel = self._channels.get(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -24,6 +26,24 @@ class ScopeRule(IntEnum):
 
 
 @dataclass(frozen=True)
+class AdoptedService:
+    """A gRPC service of another protocol that is served under threadkeep's rules: scope, limits, checks, errors."""
+
+    scope: ScopeRule
+    """How its methods find their scope."""
+    domain: str = ""
+    """The protocol's domain in ErrorInfo. Its reason is given beside threadkeep's own, which comes first."""
+    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Its reasons by threadkeep's."""
+    codes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Its reasons by gRPC code, for what `reasons` does not name."""
+
+    def reason_of(self, code: str, reason: str) -> str | None:
+        """The protocol's reason for an error, if it has one."""
+        return self.reasons.get(reason) or self.codes.get(code)
+
+
+@dataclass(frozen=True)
 class MethodRule:
     """What the server enforces for one method."""
 
@@ -34,14 +54,21 @@ class MethodRule:
     descriptor: MethodDescriptor
     request_id_path: tuple[str, ...] = ()
     """Where a mutation's request_id is: ("request_id",), or ("header", "request_id") in a stream's first message."""
+    adopted: AdoptedService | None = None
+    """The service of another protocol that the method belongs to."""
 
 
-def method_rule(name: str) -> MethodRule | None:
+def method_rule(name: str, adopted: Mapping[str, AdoptedService] | None = None) -> MethodRule | None:
     """The rule of `/package.Service/Method`; None for methods outside threadkeep's packages (health, reflection).
 
-    Raises ContractIncomplete when a threadkeep method declares no scope rule, or is a mutation without request_id.
+    `adopted` are services outside, by full name, that have rules all the same. Raises ContractIncomplete when a
+    threadkeep method declares no scope rule, or is a mutation without request_id.
     """
     service_name, _, method_name = name.lstrip("/").partition("/")
+    foreign = (adopted or {}).get(service_name)
+    if foreign is not None:
+        service = descriptor_pool.Default().FindServiceByName(service_name)
+        return MethodRule(name, foreign.scope, False, service.methods_by_name[method_name], adopted=foreign)
     if not service_name.startswith("threadkeep."):
         return None
     try:

@@ -5,6 +5,8 @@ Unknown exceptions become INTERNAL without a word of their text; whoever maps th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -22,8 +24,11 @@ MAX_DETAIL_BYTES = 3072
 The message goes there twice, once with three bytes for each byte that is not ASCII; longer texts are cut."""
 
 
-def to_status(error: BaseException, trace_id: str = "") -> status_pb2.Status:
-    """Renders an error. Any exception that is no ThreadkeepError becomes INTERNAL and names only the trace id."""
+def to_status(error: BaseException, trace_id: str = "", also: Iterable[tuple[str, str]] = ()) -> status_pb2.Status:
+    """Renders an error. Any exception that is no ThreadkeepError becomes INTERNAL and names only the trace id.
+
+    `also` are (domain, reason) of other protocols that have a name for it; each becomes an ErrorInfo behind our own.
+    """
     if not isinstance(error, ThreadkeepError):
         error = Internal(
             "The server failed; its log has the details under the trace id.", metadata={"trace_id": trace_id}
@@ -31,7 +36,7 @@ def to_status(error: BaseException, trace_id: str = "") -> status_pb2.Status:
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
     for key, value in error.metadata.items():
         info.metadata[key] = _cut(value, MAX_TEXT)
-    details = [info]
+    details = [info, *(error_details_pb2.ErrorInfo(domain=domain, reason=reason) for domain, reason in also)]
     if error.violations:
         bad_request = error_details_pb2.BadRequest()
         room = MAX_DETAIL_BYTES - info.ByteSize()
@@ -68,9 +73,14 @@ def code_of(error: BaseException) -> str:
     return error.code if isinstance(error, ThreadkeepError) else "INTERNAL"
 
 
-def to_grpc_status(error: BaseException, trace_id: str = "") -> grpc.Status:
+def to_grpc_status(error: BaseException, trace_id: str = "", also: Iterable[tuple[str, str]] = ()) -> grpc.Status:
     """What `context.abort_with_status` takes."""
-    return rpc_status.to_status(to_status(error, trace_id))
+    return rpc_status.to_status(to_status(error, trace_id, also))
+
+
+def reason_of(error: BaseException) -> str:
+    """The stable reason of an error."""
+    return error.reason if isinstance(error, ThreadkeepError) else Internal.reason
 
 
 def from_rpc_error(error: grpc.RpcError, peer: str) -> ThreadkeepError:

@@ -1,4 +1,4 @@
-"""Metrics of the projection (X15): lag, events, checkpoints. No ids, no scopes."""
+"""Metrics of the projection (X15): lag, events, checkpoints, streams. No ids, no scopes."""
 
 from __future__ import annotations
 
@@ -52,6 +52,27 @@ class ProjectionMetrics:
             "How long reads waited for at_least",
             registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+        )
+
+        self.streams_open = Gauge(
+            "threadkeep_projection_streams_open", "Streams of sessions under way", ["transport"], registry=registry
+        )
+        self.streams_cut = Counter(
+            "threadkeep_projection_streams_cut",
+            "Streams that were ended because their reader took nothing for too long",
+            ["transport"],
+            registry=registry,
+        )
+        self.stream_frames = Counter(
+            "threadkeep_projection_stream_frames", "Frames given to readers", ["transport"], registry=registry
+        )
+        self.stream_buffered = Gauge(
+            "threadkeep_projection_stream_buffered_bytes",
+            "What waits in this process for readers of Server-Sent Events",
+            registry=registry,
+        )
+        self.http_requests = Counter(
+            "threadkeep_projection_http_requests", "HTTP requests, by the answer's status", ["code"], registry=registry
         )
 
     def note_poison(self, count: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
@@ -16,6 +16,9 @@ from threadkeep.runtime.v1 import (
     event_pb2,
     event_service_pb2,
     event_service_pb2_grpc,
+    run_pb2,
+    run_service_pb2,
+    run_service_pb2_grpc,
     session_service_pb2,
     session_service_pb2_grpc,
     task_pb2,
@@ -181,12 +184,25 @@ class Runtime:
         request = task_service_pb2.GetTaskRequest(task_id=task_id)
         return (await self._unary(stub.GetTask, request, caller.metadata)).task
 
+    async def get_run(self, caller: Caller, run_id: str) -> run_pb2.Run:
+        """The run. Raises RUN_NOT_FOUND."""
+        stub = run_service_pb2_grpc.RunServiceStub(self._channel())
+        request = run_service_pb2.GetRunRequest(run_id=run_id)
+        return (await self._unary(stub.GetRun, request, caller.metadata)).run
+
     async def latest_event_sequence(self, caller: Caller, session_id: str) -> int:
         """Sequence of the session's last event. Raises SESSION_NOT_FOUND."""
         stub = session_service_pb2_grpc.SessionServiceStub(self._channel())
         request = session_service_pb2.GetSessionRequest(session_id=session_id)
         response = await self._unary(stub.GetSession, request, caller.metadata)
         return int(response.session.latest_event_sequence)
+
+    async def sequence_of(self, caller: Caller, types: Iterable[str], **extent: Any) -> int:
+        """The sequence of the first event of these types in an extent (`task_id=...`, `run_id=...`); 0 if gone."""
+        wanted = event_service_pb2.EventFilter(types=sorted(types), **extent)
+        request = event_service_pb2.ListEventsRequest(filter=wanted, page_size=1)
+        response = await self._unary(self._events().ListEvents, request, caller.metadata)
+        return next((int(event.sequence) for event in response.events), 0)
 
     def subscribe_session(
         self, caller: Caller, session_id: str, after: bytes, *, include_live: bool

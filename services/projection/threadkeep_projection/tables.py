@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from threadkeep_chassis.database import Bytes, JsonText, Key, UtcTimestamp
+from threadkeep_chassis.database import Bytes, JsonText, Key, UtcTimestamp, WordSet, word_index
 from threadkeep_chassis.meta import meta_table
 from threadkeep_chassis.receipts import receipts_table
 
@@ -118,6 +118,10 @@ tasks = sa.Table(
     sa.Index(None, "scope_key", "session_id", "create_time", "task_id"),
     sa.Index(None, "scope_key", "agent_name", "create_time", "task_id"),
     sa.Index(None, "scope_key", "state", "create_time", "task_id"),
+    sa.Index(None, "scope_key", "update_time", "task_id"),
+    sa.Index(None, "scope_key", "session_id", "update_time", "task_id"),
+    sa.Index(None, "scope_key", "agent_name", "update_time", "task_id"),
+    sa.Index(None, "scope_key", "state", "update_time", "task_id"),
 )
 
 runs = sa.Table(
@@ -191,9 +195,20 @@ messages = sa.Table(
     sa.Column("output_tokens", sa.BigInteger),
     sa.Column("total_tokens", sa.BigInteger),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
+    # Who speaks, to filter by.
+    sa.Column("role", Key()),
+    # The words of its text, each between spaces (`domain/words`); NULL once it was taken out.
+    sa.Column("searched", sa.Text),
+    # The same words, each once and behind a digest of its session, to be found by.
+    sa.Column("words", WordSet()),
     sa.Index(None, "scope_key", "session_id", "position"),
     sa.Index(None, "scope_key", "create_time"),
+    sa.Index(None, "scope_key", "task_id", "position"),
 )
+word_index(messages, "words")
+
+SHOWN_MESSAGE = [column for column in messages.c if column.name not in ("role", "searched", "words")]
+"""What is read of a message to show it."""
 
 # The inputs of tasks that are not final: what is left of a conversation when its checkpoints are deleted.
 inputs = sa.Table(

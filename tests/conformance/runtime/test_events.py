@@ -276,6 +276,24 @@ async def test_from_now_leaves_out_what_was_before_and_nothing_else(world: World
 
 
 @pytest.mark.rule("R14")
+async def test_a_feed_of_one_thread_goes_on_after_a_sequence(world: World) -> None:
+    session_id = await session(world)
+    await append(world, session_id, "a", "b", "c")
+    before, *rest = (await listed(world, session_id=session_id))[-3:]
+    async with follow(world, session_id=session_id, after_sequence=before.sequence) as feed:
+        assert [one.sequence for one in await feed.events(2)] == [one.sequence for one in rest]
+    for extent, sequence, reason in (
+        ({"session_id": session_id}, rest[-1].sequence + 1, "CURSOR_UNKNOWN"),
+        ({"session_id": session_id}, -1, "FIELD_INVALID"),
+        ({}, 1, "FIELD_INVALID"),
+    ):
+        async with follow(world, **extent, after_sequence=sequence) as feed:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await feed.frame()
+        assert error_details(caught.value).reason == reason
+
+
+@pytest.mark.rule("R14")
 async def test_a_bookmark_moves_the_cursor_over_what_does_not_match(world: World) -> None:
     session_id = await session(world)
     await append(world, session_id, *["noise"] * 20)

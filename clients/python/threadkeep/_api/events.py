@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from threadkeep._errors import ThreadkeepError
 from threadkeep._rpc.method import Call, Feed, PagedCall, method, whole
 from threadkeep.projection.v1 import stream_service_pb2
+from threadkeep.projection.v1.stream_service_pb2 import StreamKind
 from threadkeep.runtime.v1 import event_pb2, event_service_pb2
 from threadkeep.runtime.v1.event_pb2 import Event, LiveGap, LiveObservation, Visibility
 
@@ -83,16 +84,23 @@ def subscribe_session(
     *,
     after: bytes = b"",
     visibility: Visibility.ValueType = event_pb2.VISIBILITY_UNSPECIFIED,
+    kinds: Sequence[StreamKind.ValueType] = (),
     committed_only: bool = False,
     until_task_id: str | None = None,
+    until_run_id: str | None = None,
 ) -> Feed[Item, bytes]:
-    """A session's committed events after the cursor `after`, merged with live observations; ends after the event that
-    ends the task `until_task_id`, if one is given. It goes on by itself after a broken connection."""
+    """A session's committed events after the cursor `after`, merged with live observations; of some kinds, or of all.
+
+    It ends after the event that ends the task or run of `until_...`, if one is given, and goes on by itself after a
+    broken connection. Raises CursorInvalid, CursorExpired, CursorUnknown, SessionNotFound, RunNotFound, TaskNotFound.
+    """
     request = stream_service_pb2.SubscribeSessionRequest(
-        session_id=session_id, after=after, visibility=visibility, committed_only=committed_only
+        session_id=session_id, after=after, visibility=visibility, kinds=kinds, committed_only=committed_only
     )
     if until_task_id is not None:
         request.until_task_id = until_task_id
+    if until_run_id is not None:
+        request.until_run_id = until_run_id
     return Feed(Call(_SUBSCRIBE_SESSION, request, whole), _session_items, _resume, _point)
 
 

@@ -85,6 +85,25 @@ class Freshness:
                 await changed.wait(min(remaining, _LOOK_SECONDS))
         self._metrics.freshness.observe(loop.time() - started)
 
+    async def settle(self, call: Call, session_id: str, sequence: int, max_wait: float) -> bool:
+        """Waits until the session is projected up to an event of this sequence, for `max_wait` seconds at most.
+
+        For answers that are right without it and better with it: no error says that the wait was too short.
+        """
+        subject = thread_subject(call.scope_key, session_id)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max_wait
+        async with self._signals.subscribe(ADVANCED, drain=call.draining) as changed:
+            while True:
+                async with self._database.read() as connection:
+                    reached = await event_sequence_of(connection, call.scope_key, subject)
+                if (reached or 0) >= sequence:
+                    return True
+                remaining = deadline - loop.time()
+                if remaining <= 0 or call.draining.is_set:
+                    return False
+                await changed.wait(min(remaining, _LOOK_SECONDS))
+
     async def _look(self, call: Call, cursor: Cursor) -> tuple[bool, bool]:
         """(the cursor is reached, it counts in another life of the log than the projection does)"""
         async with self._database.read() as connection:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from threadkeep_chassis.errors import DeadlineExceeded, NotFound
+from collections.abc import Sequence
+
+from threadkeep_chassis.errors import DeadlineExceeded, FailedPrecondition, NotFound
 
 
 class SessionNotFound(NotFound):
@@ -46,3 +48,27 @@ class FreshnessTimeout(DeadlineExceeded):
 
     reason = "FRESHNESS_TIMEOUT"
     default_message = "The projection did not reach at_least in time; wait longer, or read without it."
+
+
+class TicketAmbiguous(FailedPrecondition):
+    """A message could be the answer to several tickets."""
+
+    reason = "TICKET_AMBIGUOUS"
+
+    def __init__(self, ticket_ids: Sequence[str]) -> None:
+        super().__init__(
+            "The task waits for several answers; name the ticket in the message's metadata, as `ticket_id`.",
+            metadata={"ticket_ids": ",".join(ticket_ids)},
+        )
+
+
+class UnsupportedOperation(FailedPrecondition):
+    """The protocol has this operation, but not for what was named."""
+
+    reason = "UNSUPPORTED_OPERATION"
+
+
+class VersionNotSupported(FailedPrecondition):
+    """The call asks for a version of the protocol that is not spoken here."""
+
+    reason = "VERSION_NOT_SUPPORTED"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from contextlib import aclosing
 
 import grpc
 
 from threadkeep.projection.v1 import stream_service_pb2 as pb
 from threadkeep.projection.v1 import stream_service_pb2_grpc
 from threadkeep.runtime.v1 import event_pb2
-from threadkeep_chassis.errors import FieldInvalid
-from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.scope import current_call
+from threadkeep_projection.commands.streaming import GRPC, wanted_stream
 from threadkeep_projection.service.rooms import Rooms
 
 _FIELDS = {
@@ -27,33 +27,20 @@ class StreamService(stream_service_pb2_grpc.StreamServiceServicer):
 
     rooms: Rooms
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._open = 0
-
-    async def SubscribeSession(
+    async def SubscribeSession(  # type: ignore[override]
         self, request: pb.SubscribeSessionRequest, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[pb.SubscribeSessionResponse]:
-        """See the contract."""
-        if request.visibility not in event_pb2.Visibility.values():
-            raise FieldInvalid("visibility", "is none that this server knows")
-        self._limits.check("max_subscriptions", self._open + 1)
-        self._open += 1
-        try:
-            frames = self.rooms.streaming.relay(
-                current_call(),
-                request.session_id,
-                after=request.after,
-                visibility=request.visibility,
-                committed_only=request.committed_only,
-                until_task_id=request.until_task_id if request.HasField("until_task_id") else None,
-            )
-            try:
+    ) -> None:
+        """Writes frames itself, so that a write that waits for a slow reader can be given up."""
+        wanted, streaming = wanted_stream(request), self.rooms.streaming
+        with streaming.admit(GRPC) as stream:
+            async with aclosing(streaming.relay(current_call(), wanted)) as frames:
                 async for frame in frames:
                     response = pb.SubscribeSessionResponse(cursor=frame.cursor)
                     getattr(response, _FIELDS[type(frame.content)]).CopyFrom(frame.content)
-                    yield response
-            finally:
-                await frames.aclose()  # type: ignore[attr-defined]
-        finally:
-            self._open -= 1
+                    stream.gave(frame)
+                    try:
+                        async with asyncio.timeout(streaming.patience_seconds):
+                            await context.write(response)
+                    except TimeoutError as error:
+                        # The frame is on its way: it reaches the reader before the status does.
+                        raise stream.cut() from error

@@ -54,8 +54,10 @@ class LogReader:
             raise {SESSION: SessionNotFound, RUN: RunNotFound}.get(kind, TaskNotFound)()
         return extent
 
-    async def start(self, extent: Extent, after: bytes, *, from_now: bool = False) -> Place:
-        """The place after a cursor; without one the start of what is kept, or the committed end.
+    async def start(
+        self, extent: Extent, after: bytes, *, from_now: bool = False, after_sequence: int | None = None
+    ) -> Place:
+        """The place after a cursor, in a thread also after a sequence; else the start of what is kept, or the end.
 
         Raises CursorInvalid, CursorUnknown, CursorExpired.
         """
@@ -63,11 +65,14 @@ class LogReader:
             head, floors, starts, ends = await connection.run(lambda c: _bounds(c, extent))
         if from_now:
             return self._cursors.place(extent, head.incarnation, ends)
-        if not after:
+        if not after and after_sequence is None:
             place = self._cursors.place(extent, head.incarnation, starts)
             place.is_anywhere = True
             return place
-        numbers = self._cursors.read(after, extent, head.incarnation, len(head.positions))
+        if after_sequence is not None:
+            numbers: tuple[int, ...] = (after_sequence,)
+        else:
+            numbers = self._cursors.read(after, extent, head.incarnation, len(head.positions))
         place = self._cursors.place(extent, head.incarnation, numbers)
         if any(number > end for number, end in zip(numbers, ends, strict=True)):
             # It counts events that this log never had: the log was restored to an earlier point.

@@ -7,7 +7,7 @@ import asyncio
 import grpc
 
 from threadkeep.runtime.v1 import event_service_pb2, event_service_pb2_grpc
-from threadkeep_chassis.errors import SlowConsumer
+from threadkeep_chassis.errors import FieldInvalid, SlowConsumer
 from threadkeep_chassis.paging import MAX_PAGE_BYTES, Pager
 from threadkeep_chassis.scope import Call, current_call
 from threadkeep_runtime.domain.feeds import (
@@ -59,7 +59,10 @@ class EventServicer(event_service_pb2_grpc.EventServiceServicer):
         call = current_call()
         extent = await self._extent(call, request.filter)
         wanted = filter_from_proto(request.filter)
-        place = await self.feeds.reader.start(extent, request.after, from_now=request.from_now)
+        sequence = request.after_sequence if request.HasField("after_sequence") else None
+        if sequence is not None and not isinstance(extent, ThreadExtent):
+            raise FieldInvalid("after_sequence", "counts in a feed of one session, run or task")
+        place = await self.feeds.reader.start(extent, request.after, from_now=request.from_now, after_sequence=sequence)
         patience = self.feeds.settings.slow_consumer_seconds
         async with self.feeds.subscribe(
             extent, wanted, place, include_live=request.include_live, drain=call.draining

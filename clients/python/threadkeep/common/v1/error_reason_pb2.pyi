@@ -92,6 +92,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
     ERROR_REASON_TASK_NOT_TERMINAL: _ErrorReason.ValueType  # 57
     """FAILED_PRECONDITION: the task has not ended."""
+    ERROR_REASON_TICKET_AMBIGUOUS: _ErrorReason.ValueType  # 58
+    """FAILED_PRECONDITION: the task waits for several answers, and the message does not say which of them it is; metadata
+    `ticket_ids` names the tickets.
+    """
+    ERROR_REASON_UNSUPPORTED_OPERATION: _ErrorReason.ValueType  # 59
+    """FAILED_PRECONDITION: the protocol has this operation, but not for what was named."""
+    ERROR_REASON_VERSION_NOT_SUPPORTED: _ErrorReason.ValueType  # 68
+    """FAILED_PRECONDITION: the server does not speak the version of the protocol that the call asks for."""
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 60
     """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 61
@@ -228,6 +236,14 @@ ERROR_REASON_STAGED_VALUE_INCOMPLETE: ErrorReason.ValueType  # 55
 """FAILED_PRECONDITION: a staged value does not have the chunks or the size that the commit says. Stage it again."""
 ERROR_REASON_TASK_NOT_TERMINAL: ErrorReason.ValueType  # 57
 """FAILED_PRECONDITION: the task has not ended."""
+ERROR_REASON_TICKET_AMBIGUOUS: ErrorReason.ValueType  # 58
+"""FAILED_PRECONDITION: the task waits for several answers, and the message does not say which of them it is; metadata
+`ticket_ids` names the tickets.
+"""
+ERROR_REASON_UNSUPPORTED_OPERATION: ErrorReason.ValueType  # 59
+"""FAILED_PRECONDITION: the protocol has this operation, but not for what was named."""
+ERROR_REASON_VERSION_NOT_SUPPORTED: ErrorReason.ValueType  # 68
+"""FAILED_PRECONDITION: the server does not speak the version of the protocol that the call asks for."""
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 60
 """INVALID_ARGUMENT: a field breaks a rule; BadRequest names it."""
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 61

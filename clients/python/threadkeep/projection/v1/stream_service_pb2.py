@@ -26,7 +26,7 @@ from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.runtime.v1 import event_pb2 as threadkeep_dot_runtime_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-threadkeep/projection/v1/stream_service.proto\x12\x18threadkeep.projection.v1\x1a\"threadkeep/common/v1/options.proto\x1a!threadkeep/runtime/v1/event.proto\"\x8f\x02\n\x17SubscribeSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1e\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x05\x61\x66ter\x12\x41\n\nvisibility\x18\x03 \x01(\x0e\x32!.threadkeep.runtime.v1.VisibilityR\nvisibility\x12%\n\x0e\x63ommitted_only\x18\x04 \x01(\x08R\rcommittedOnly\x12/\n\runtil_task_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x0buntilTaskId\x88\x01\x01\x42\x10\n\x0e_until_task_id\"\xa2\x02\n\x18SubscribeSessionResponse\x12\x34\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.EventH\x00R\x05\x65vent\x12<\n\x04live\x18\x02 \x01(\x0b\x32&.threadkeep.runtime.v1.LiveObservationH\x00R\x04live\x12\x32\n\x03gap\x18\x03 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.LiveGapH\x00R\x03gap\x12=\n\x08\x62ookmark\x18\x04 \x01(\x0b\x32\x1f.threadkeep.runtime.v1.BookmarkH\x00R\x08\x62ookmark\x12\x16\n\x06\x63ursor\x18\x05 \x01(\x0cR\x06\x63ursorB\x07\n\x05\x66rame2\x95\x01\n\rStreamService\x12\x83\x01\n\x10SubscribeSession\x12\x31.threadkeep.projection.v1.SubscribeSessionRequest\x1a\x32.threadkeep.projection.v1.SubscribeSessionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n-threadkeep/projection/v1/stream_service.proto\x12\x18threadkeep.projection.v1\x1a\"threadkeep/common/v1/options.proto\x1a!threadkeep/runtime/v1/event.proto\"\x93\x03\n\x17SubscribeSessionRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1e\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x05\x61\x66ter\x12\x41\n\nvisibility\x18\x03 \x01(\x0e\x32!.threadkeep.runtime.v1.VisibilityR\nvisibility\x12%\n\x0e\x63ommitted_only\x18\x04 \x01(\x08R\rcommittedOnly\x12/\n\runtil_task_id\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x0buntilTaskId\x88\x01\x01\x12\x42\n\x05kinds\x18\x06 \x03(\x0e\x32$.threadkeep.projection.v1.StreamKindB\x06\xb2\x9f\x19\x02\x18\x10R\x05kinds\x12-\n\x0cuntil_run_id\x18\x07 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x01R\nuntilRunId\x88\x01\x01\x42\x10\n\x0e_until_task_idB\x0f\n\r_until_run_id\"\xa2\x02\n\x18SubscribeSessionResponse\x12\x34\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1c.threadkeep.runtime.v1.EventH\x00R\x05\x65vent\x12<\n\x04live\x18\x02 \x01(\x0b\x32&.threadkeep.runtime.v1.LiveObservationH\x00R\x04live\x12\x32\n\x03gap\x18\x03 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.LiveGapH\x00R\x03gap\x12=\n\x08\x62ookmark\x18\x04 \x01(\x0b\x32\x1f.threadkeep.runtime.v1.BookmarkH\x00R\x08\x62ookmark\x12\x16\n\x06\x63ursor\x18\x05 \x01(\x0cR\x06\x63ursorB\x07\n\x05\x66rame*\xa6\x01\n\nStreamKind\x12\x1b\n\x17STREAM_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14STREAM_KIND_MESSAGES\x10\x01\x12\x16\n\x12STREAM_KIND_TOKENS\x10\x02\x12\x1a\n\x16STREAM_KIND_TOOL_CALLS\x10\x03\x12\x15\n\x11STREAM_KIND_STATE\x10\x04\x12\x16\n\x12STREAM_KIND_CUSTOM\x10\x05\x32\x95\x01\n\rStreamService\x12\x83\x01\n\x10SubscribeSession\x12\x31.threadkeep.projection.v1.SubscribeSessionRequest\x1a\x32.threadkeep.projection.v1.SubscribeSessionResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,12 +39,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIBESESSIONREQUEST'].fields_by_name['after']._serialized_options = b'\262\237\031\004\030\200\200\004'
   _globals['_SUBSCRIBESESSIONREQUEST'].fields_by_name['until_task_id']._loaded_options = None
   _globals['_SUBSCRIBESESSIONREQUEST'].fields_by_name['until_task_id']._serialized_options = b'\262\237\031\002\010\001'
+  _globals['_SUBSCRIBESESSIONREQUEST'].fields_by_name['kinds']._loaded_options = None
+  _globals['_SUBSCRIBESESSIONREQUEST'].fields_by_name['kinds']._serialized_options = b'\262\237\031\002\030\020'
+  _globals['_SUBSCRIBESESSIONREQUEST'].fields_by_name['until_run_id']._loaded_options = None
+  _globals['_SUBSCRIBESESSIONREQUEST'].fields_by_name['until_run_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_STREAMSERVICE'].methods_by_name['SubscribeSession']._loaded_options = None
   _globals['_STREAMSERVICE'].methods_by_name['SubscribeSession']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_STREAMKIND']._serialized_start=846
+  _globals['_STREAMKIND']._serialized_end=1012
   _globals['_SUBSCRIBESESSIONREQUEST']._serialized_start=147
-  _globals['_SUBSCRIBESESSIONREQUEST']._serialized_end=418
-  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_start=421
-  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_end=711
-  _globals['_STREAMSERVICE']._serialized_start=714
-  _globals['_STREAMSERVICE']._serialized_end=863
+  _globals['_SUBSCRIBESESSIONREQUEST']._serialized_end=550
+  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_start=553
+  _globals['_SUBSCRIBESESSIONRESPONSE']._serialized_end=843
+  _globals['_STREAMSERVICE']._serialized_start=1015
+  _globals['_STREAMSERVICE']._serialized_end=1164
 # @@protoc_insertion_point(module_scope)

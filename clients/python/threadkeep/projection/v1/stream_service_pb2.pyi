@@ -3,8 +3,11 @@
 isort:skip_file
 A session as one stream: what is committed, and what is seen live."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from threadkeep.runtime.v1 import event_pb2 as _event_pb2
 import builtins as _builtins
 import sys
@@ -17,6 +20,56 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _StreamKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StreamKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StreamKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STREAM_KIND_UNSPECIFIED: _StreamKind.ValueType  # 0
+    """Refused."""
+    STREAM_KIND_MESSAGES: _StreamKind.ValueType  # 1
+    """What changes the conversation: `threadkeep.message.*`; `.task.submitted`, which has the input messages;
+    `.checkpoint.saved` of the root namespace with the channel `messages`, `.checkpoint.deleted`, `.checkpoint.rolled_back`
+    and `.session.purged`, after which MessageService shows the change (`at_least`: the event's cursor).
+    """
+    STREAM_KIND_TOKENS: _StreamKind.ValueType  # 2
+    """Live observations of LIVE_KIND_TOKEN."""
+    STREAM_KIND_TOOL_CALLS: _StreamKind.ValueType  # 3
+    """Tools being called and answering: message facts with tool calls or of the role TOOL, `.checkpoint.saved` as above (it may
+    bring some), live tokens that are chunks of tool calls, and live observations of LIVE_KIND_PROGRESS.
+    """
+    STREAM_KIND_STATE: _StreamKind.ValueType  # 4
+    """How the session, its tasks, runs, tickets, state keys, checkpoints, inbox and outbox stand: every type of the server's
+    own except `threadkeep.message.*`.
+    """
+    STREAM_KIND_CUSTOM: _StreamKind.ValueType  # 5
+    """The application's own: events of types that do not begin with `threadkeep.`, live observations of LIVE_KIND_CUSTOM."""
+
+class StreamKind(_StreamKind, metaclass=_StreamKindEnumTypeWrapper):
+    """What a reader of a session may choose among. An event or observation can be of several kinds."""
+
+STREAM_KIND_UNSPECIFIED: StreamKind.ValueType  # 0
+"""Refused."""
+STREAM_KIND_MESSAGES: StreamKind.ValueType  # 1
+"""What changes the conversation: `threadkeep.message.*`; `.task.submitted`, which has the input messages;
+`.checkpoint.saved` of the root namespace with the channel `messages`, `.checkpoint.deleted`, `.checkpoint.rolled_back`
+and `.session.purged`, after which MessageService shows the change (`at_least`: the event's cursor).
+"""
+STREAM_KIND_TOKENS: StreamKind.ValueType  # 2
+"""Live observations of LIVE_KIND_TOKEN."""
+STREAM_KIND_TOOL_CALLS: StreamKind.ValueType  # 3
+"""Tools being called and answering: message facts with tool calls or of the role TOOL, `.checkpoint.saved` as above (it may
+bring some), live tokens that are chunks of tool calls, and live observations of LIVE_KIND_PROGRESS.
+"""
+STREAM_KIND_STATE: StreamKind.ValueType  # 4
+"""How the session, its tasks, runs, tickets, state keys, checkpoints, inbox and outbox stand: every type of the server's
+own except `threadkeep.message.*`.
+"""
+STREAM_KIND_CUSTOM: StreamKind.ValueType  # 5
+"""The application's own: events of types that do not begin with `threadkeep.`, live observations of LIVE_KIND_CUSTOM."""
+Global___StreamKind: _TypeAlias = StreamKind  # noqa: Y015
+
 @_typing.final
 class SubscribeSessionRequest(_message.Message):
     """Subscribes to a session."""
@@ -28,6 +81,8 @@ class SubscribeSessionRequest(_message.Message):
     VISIBILITY_FIELD_NUMBER: _builtins.int
     COMMITTED_ONLY_FIELD_NUMBER: _builtins.int
     UNTIL_TASK_ID_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    UNTIL_RUN_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     after: _builtins.bytes
@@ -37,7 +92,15 @@ class SubscribeSessionRequest(_message.Message):
     committed_only: _builtins.bool
     """Leave out live observations."""
     until_task_id: _builtins.str
-    """End after the event that ends this task of the session, seen or not. Absent: go on for ever."""
+    """End after the event that ends this task of the session, which is shown whatever the kinds if the reader's level lets it.
+    Nothing is sent if `after` lies behind it. Absent: go on for ever, or until the run of until_run_id ends.
+    """
+    until_run_id: _builtins.str
+    """The same for a run of the session. Not together with until_task_id."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___StreamKind.ValueType]:
+        """Only these kinds; the cursor moves over the others. Empty: all. A LiveGap comes with any kind that has observations."""
+
     def __init__(
         self,
         *,
@@ -46,13 +109,20 @@ class SubscribeSessionRequest(_message.Message):
         visibility: _event_pb2.Visibility.ValueType = ...,
         committed_only: _builtins.bool = ...,
         until_task_id: _builtins.str | None = ...,
+        kinds: _abc.Iterable[Global___StreamKind.ValueType] | None = ...,
+        until_run_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_until_task_id", b"_until_task_id", "until_task_id", b"until_task_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_until_run_id", b"_until_run_id", "_until_task_id", b"_until_task_id", "until_run_id", b"until_run_id", "until_task_id", b"until_task_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_until_task_id", b"_until_task_id", "after", b"after", "committed_only", b"committed_only", "session_id", b"session_id", "until_task_id", b"until_task_id", "visibility", b"visibility"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_until_run_id", b"_until_run_id", "_until_task_id", b"_until_task_id", "after", b"after", "committed_only", b"committed_only", "kinds", b"kinds", "session_id", b"session_id", "until_run_id", b"until_run_id", "until_task_id", b"until_task_id", "visibility", b"visibility"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__until_run_id: _TypeAlias = _typing.Literal["until_run_id"]  # noqa: Y015
+    _WhichOneofArgType__until_run_id: _TypeAlias = _typing.Literal["_until_run_id", b"_until_run_id"]  # noqa: Y015
     _WhichOneofReturnType__until_task_id: _TypeAlias = _typing.Literal["until_task_id"]  # noqa: Y015
     _WhichOneofArgType__until_task_id: _TypeAlias = _typing.Literal["_until_task_id", b"_until_task_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until_run_id) -> _WhichOneofReturnType__until_run_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__until_task_id) -> _WhichOneofReturnType__until_task_id | None: ...
 
 Global___SubscribeSessionRequest: _TypeAlias = SubscribeSessionRequest  # noqa: Y015

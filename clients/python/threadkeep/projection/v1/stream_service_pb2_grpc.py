@@ -48,8 +48,9 @@ class StreamServiceServicer:
 
     def SubscribeSession(self, request, context):
         """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-        TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
-        the cursor to resume from.
+        TASK_NOT_FOUND, RUN_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and
+        PEER_UNAVAILABLE carry the cursor to resume from. Where the server has an HTTP address, the same stream is served as
+        Server-Sent Events at `GET /v1/sessions/{session_id}/events`, with the fields of the request as query parameters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

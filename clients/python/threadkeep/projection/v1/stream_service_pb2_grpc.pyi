@@ -35,8 +35,9 @@ class StreamServiceStub:
     def __new__(cls, channel: _aio.Channel) -> StreamServiceAsyncStub: ...
     SubscribeSession: _grpc.UnaryStreamMultiCallable[_stream_service_pb2.SubscribeSessionRequest, _stream_service_pb2.SubscribeSessionResponse]
     """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-    TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
-    the cursor to resume from.
+    TASK_NOT_FOUND, RUN_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and
+    PEER_UNAVAILABLE carry the cursor to resume from. Where the server has an HTTP address, the same stream is served as
+    Server-Sent Events at `GET /v1/sessions/{session_id}/events`, with the fields of the request as query parameters.
     """
 
 @_typing.type_check_only
@@ -46,8 +47,9 @@ class StreamServiceAsyncStub(StreamServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubscribeSession: _aio.UnaryStreamMultiCallable[_stream_service_pb2.SubscribeSessionRequest, _stream_service_pb2.SubscribeSessionResponse]  # type: ignore[assignment]
     """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-    TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
-    the cursor to resume from.
+    TASK_NOT_FOUND, RUN_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and
+    PEER_UNAVAILABLE carry the cursor to resume from. Where the server has an HTTP address, the same stream is served as
+    Server-Sent Events at `GET /v1/sessions/{session_id}/events`, with the fields of the request as query parameters.
     """
 
 class StreamServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -60,8 +62,9 @@ class StreamServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_stream_service_pb2.SubscribeSessionResponse], _abc.AsyncIterator[_stream_service_pb2.SubscribeSessionResponse]]:
         """Streams a session's committed events after a cursor, then live, merged with live observations. SESSION_NOT_FOUND,
-        TASK_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and PEER_UNAVAILABLE carry
-        the cursor to resume from.
+        TASK_NOT_FOUND, RUN_NOT_FOUND, CURSOR_INVALID, CURSOR_EXPIRED, CURSOR_UNKNOWN; SLOW_CONSUMER, SHUTTING_DOWN and
+        PEER_UNAVAILABLE carry the cursor to resume from. Where the server has an HTTP address, the same stream is served as
+        Server-Sent Events at `GET /v1/sessions/{session_id}/events`, with the fields of the request as query parameters.
         """
 
 def add_StreamServiceServicer_to_server(servicer: StreamServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

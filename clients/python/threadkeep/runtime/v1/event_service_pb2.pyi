@@ -139,6 +139,7 @@ class SubscribeEventsRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     FROM_START_FIELD_NUMBER: _builtins.int
     FROM_NOW_FIELD_NUMBER: _builtins.int
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     INCLUDE_LIVE_FIELD_NUMBER: _builtins.int
     after: _builtins.bytes
     """After this cursor."""
@@ -146,6 +147,10 @@ class SubscribeEventsRequest(_message.Message):
     """From the first event that is kept. The default."""
     from_now: _builtins.bool
     """After the last event that is committed now."""
+    after_sequence: _builtins.int
+    """After the event of this sequence, such as a receipt's last_event_sequence. Only in a feed of one session, run or task.
+    Beyond the thread's last event: CURSOR_UNKNOWN; before what is kept: CURSOR_EXPIRED.
+    """
     include_live: _builtins.bool
     """Also send live observations of the sessions, runs or tasks in question."""
     @_builtins.property
@@ -159,13 +164,14 @@ class SubscribeEventsRequest(_message.Message):
         after: _builtins.bytes = ...,
         from_start: _builtins.bool = ...,
         from_now: _builtins.bool = ...,
+        after_sequence: _builtins.int = ...,
         include_live: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "filter", b"filter", "from_now", b"from_now", "from_start", b"from_start", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "after_sequence", b"after_sequence", "filter", b"filter", "from_now", b"from_now", "from_start", b"from_start", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "filter", b"filter", "from_now", b"from_now", "from_start", b"from_start", "include_live", b"include_live", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "after_sequence", b"after_sequence", "filter", b"filter", "from_now", b"from_now", "from_start", b"from_start", "include_live", b"include_live", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["after", "from_start", "from_now"]  # noqa: Y015
+    _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["after", "from_start", "from_now", "after_sequence"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_start) -> _WhichOneofReturnType_start | None: ...
 

@@ -1,0 +1,1 @@
+"""What standard clients speak: protocols of others, served over the same use cases."""
