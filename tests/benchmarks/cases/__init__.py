@@ -15,6 +15,7 @@ from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
 from tests.benchmarks.cases.idle import EventsIdle
 from tests.benchmarks.cases.langgraph import GraphAsync1, GraphAsync16, GraphSync1, GraphSync16, ListLarge
 from tests.benchmarks.cases.threads import ListSessions, ViewLongThread
+from tests.benchmarks.cases.watching import WatchColdStart, WatchFanOut, WatchIdle
 from tests.benchmarks.cases.work import AcquireDeep, SubmitToDone
 from tests.benchmarks.harness import Case
 
@@ -36,6 +37,9 @@ CASES: tuple[type[Case], ...] = (
     ListLarge,
     ConfigResolve,
     ConfigResolveMany,
+    WatchFanOut,
+    WatchColdStart,
+    WatchIdle,
     ArtifactUpload,
     ArtifactDownload,
     ArtifactUploadDirectory,
