@@ -25,7 +25,7 @@ class IdleStreams(Case):
     async def prepare(self) -> None:
         """Nothing is open."""
         self.open: list[tuple[Any, Any]] = []
-        self.count = min(self.most, 900 if self.scale.name == "small" else self.most) // (self.scale.pairs + 1)
+        self.count = min(self.most, self.most if self.scale.name == "full" else 3000) // (self.scale.pairs + 1)
 
     @abstractmethod
     def begin(self) -> Any:
