@@ -6,6 +6,7 @@ backend.
 """
 
 import itertools
+import json
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -83,7 +84,8 @@ async def suite(
 
 @pytest.fixture(scope="session")
 async def shared_suites(databases: Databases) -> AsyncIterator[dict[tuple[object, ...], Suite]]:
-    """The suites that `shared_suite` started, by backend, topology and services; they end before their databases."""
+    """The suites that `shared_suite` started, by backend, topology, services and settings; they end before their
+    databases."""
     suites: dict[tuple[object, ...], Suite] = {}
     yield suites
     for running in suites.values():
@@ -101,12 +103,13 @@ async def shared_suite(
 
     pytest runs the tests of a backend and topology together; when it comes to the next, those before are closed.
     """
-    services = tuple(_wanted(request).get("services", SERVICES))
-    key = (*backend_and_topology, *services)
+    wanted = _wanted(request)
+    services, settings = tuple(wanted.get("services", SERVICES)), wanted.get("settings")
+    key = (*backend_and_topology, *services, json.dumps(settings, sort_keys=True))
     for other in [other for other in shared_suites if other[:2] != backend_and_topology]:
         await shared_suites.pop(other).close()
     if key not in shared_suites:
-        shared_suites[key] = await Suite.start(databases, *backend_and_topology, services=services)
+        shared_suites[key] = await Suite.start(databases, *backend_and_topology, settings, services)
     return shared_suites[key]
 
 

@@ -18,6 +18,10 @@ SERVICES = ("config", "runtime", "artifacts", "projection")
 
 TOPOLOGIES = ("embedded", "split")
 
+HOOKS = "https://hooks.example"
+"""Where webhooks may lead in every suite; no name server knows it."""
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {"runtime": {"outbox": {"webhook_origins": [HOOKS]}}}
+
 ServiceSettings = Mapping[str, Mapping[str, Any]]
 S = TypeVar("S")
 
@@ -63,7 +67,7 @@ class Suite:
     ) -> "Suite":
         """Prepares databases and starts the services.
 
-        `settings` are more settings by service: `{"runtime": {"lease_ttl_seconds": 1}}`.
+        `settings` are more settings by service, and of what hosts them: `{"runtime": {"lease_ttl_seconds": 1}}`.
         """
         suite = cls(databases, backend, topology, settings or {}, services, clock)
         await suite._prepare_databases()
@@ -145,11 +149,15 @@ class Suite:
 
     async def _host(self, services: tuple[str, ...]) -> None:
         from threadkeep_chassis.hosting import Host
+        from threadkeep_chassis.settings import ServerSettings
 
         built = [self._build(service) for service in services]
         listen = self.addresses.get(services[0], "127.0.0.1:0")
         host = Host(
-            built, listen=listen, peers={name: at for name, at in self.addresses.items() if name not in services}
+            built,
+            listen=listen,
+            peers={name: at for name, at in self.addresses.items() if name not in services},
+            settings=ServerSettings(**self._settings.get("host", {})),
         )
         self._hosts.append(host)
         await host.start()
@@ -160,7 +168,7 @@ class Suite:
     def _build(self, service: str) -> Any:
         injected = {"clock": self.clock} if self.clock is not None and service == "runtime" else {}
         told = self._databases.service_settings(self.urls[service])
-        more = {**self._settings.get(service, {}), **told}
+        more = {**DEFAULTS.get(service, {}), **self._settings.get(service, {}), **told}
         return build_service(service, more.pop("database_url"), more, **injected)
 
     async def _prepare_databases(self) -> None:

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
-from threadkeep_cli.exits import EXIT_HELP
+from threadkeep.projection.v1.stream_service_pb2 import STREAM_KIND_MESSAGES, StreamKind
+from threadkeep.runtime.v1 import event_pb2
+from threadkeep_cli.exits import EXIT_HELP, UsageProblem
 from threadkeep_cli.groups import (
     artifacts,
     config,
@@ -30,7 +32,9 @@ from threadkeep_cli.groups import (
     usage,
     worker,
 )
+from threadkeep_cli.parsing import parse_cursor, parse_enum, parse_enums
 from threadkeep_cli.session import Session, command, common_options
+from threadkeep_cli.tail import Screen, Tail
 
 app = typer.Typer(
     name="threadkeep",
@@ -86,6 +90,50 @@ def info(
             **{f"limit {limit.name}": limit.value for limit in answer.limits},
         }
     )
+
+
+@command(app)
+def tail(
+    session: Session,
+    session_id: Annotated[str, typer.Argument(help="The session's id.")],
+    task: Annotated[str | None, typer.Option("--task", help="End when this task of the session does.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="End when this run of the session does.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="Only messages, tokens, tool-calls, state or custom. Repeatable."),
+    ] = None,
+    visibility: Annotated[
+        str | None, typer.Option("--visibility", help="The reader's level: end-user, builder or internal (all).")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Only after this cursor (base64, from an event).")
+    ] = None,
+) -> None:
+    """Shows a session as it happens: messages, tokens as they come, tool calls, changes of state.
+
+    It begins with what happened so far, and goes on by itself after a broken connection.
+    """
+    wanted = parse_enums(StreamKind, "STREAM_KIND", kind, "--kind")
+    level = event_pb2.VISIBILITY_UNSPECIFIED
+    if visibility is not None:
+        level = parse_enum(event_pb2.Visibility, "VISIBILITY", visibility, "--visibility")  # type: ignore[assignment]
+    if task is not None and run is not None:
+        raise UsageProblem("--task and --run do not go together")
+    subscription = session.patient_client.streams.subscribe_session(
+        session_id,
+        after=b"" if after is None else parse_cursor(after),
+        visibility=level,
+        kinds=wanted,
+        until_task_id=task,
+        until_run_id=run,
+    )
+    shown = Tail(session.client, session_id, Screen(), shows_messages=not wanted or STREAM_KIND_MESSAGES in wanted)
+    with subscription as items:
+        for item in items:
+            if session.show.is_json:
+                session.show.line(item, str)
+            else:
+                shown.show(item)
 
 
 def _passed_on(name: str, about: str) -> None:

@@ -55,6 +55,9 @@ class Tasks(Part):
     cancel = _unary(tasks.cancel)
     cancel_many = _unary(tasks.cancel_many)
     retry = _unary(tasks.retry)
+    put_webhook = _unary(tasks.put_webhook)
+    list_webhooks = _pages(tasks.list_webhooks)
+    delete_webhook = _unary(tasks.delete_webhook)
 
     async def wait(self, task_id: str, *, timeout: float = tasks.DEFAULT_WAIT) -> task_pb2.Task:
         """Waits up to `timeout` seconds until the task is final, or needs input or credentials. Raises TaskNotFound,
@@ -304,6 +307,7 @@ class Messages(Part):
 
     list = _pages(projection.list_messages)
     get = _unary(projection.get_message)
+    search = _pages(projection.search_messages)
 
 
 class Summaries(Part):

@@ -23,6 +23,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 from prometheus_client.registry import Collector
 
 from threadkeep.common.v1 import server_info_service_pb2_grpc
+from threadkeep_chassis.health import HealthWatch
 from threadkeep_chassis.interceptors import ChassisInterceptor
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.rules import AdoptedService, service_rules
@@ -53,6 +54,8 @@ class Surroundings:
     """Set once calls are served; loops that call services of this host wait for it."""
     registry: CollectorRegistry
     """Where the service's metrics go."""
+    health: HealthWatch
+    """Told of the service's database: `health.follow(name, database)`."""
 
 
 @dataclass
@@ -73,6 +76,8 @@ class Service:
     """What stores the data, for GetServerInfo."""
     limits: Limits = field(default_factory=Limits)
     capabilities: Sequence[str] = ()
+    http_address: str = ""
+    """Where it also answers over HTTP, once started: `127.0.0.1:54322` or `unix:/path`; empty if nowhere."""
     adopted: Mapping[str, AdoptedService] = field(default_factory=dict)
     """Which of `grpc_services` belong to another protocol and are served under threadkeep's rules."""
 
@@ -101,6 +106,14 @@ class Host:
         self._server: grpc.aio.Server | None = None
         self._interceptor: ChassisInterceptor | None = None
         self._health = health.aio.HealthServicer()
+        self._watch = HealthWatch(
+            self._set_serving,
+            self.registry,
+            every_seconds=self._settings.health_check_seconds,
+            after_seconds=self._settings.unhealthy_after_seconds,
+        )
+        self._away: set[str] = set()
+        """The services whose databases are away."""
         self._started: list[Service] = []
         self._metrics_server: Any = None
         self.metrics_port: int | None = None
@@ -108,28 +121,39 @@ class Host:
         """Where it listens, once started: `127.0.0.1:54321` or `unix:/path`."""
 
     async def start(self) -> None:
-        """Binds, starts the services, then serves. If a service fails to start, those started are stopped again."""
+        """Binds, starts the services, then serves. If a service fails to start, those started are stopped again.
+
+        With `reuse_port` the address is bound after the services have started.
+        """
         server = self._build()
         self._server = server
-        try:
-            port = server.add_insecure_port(self._listen)
-        except RuntimeError as error:
-            raise OSError(f"can't listen on {self._listen}: {error}") from error
-        self.address = self._listen if self._listen.startswith("unix") else _with_port(self._listen, port)
+        # A port that others share is bound last: what connects to a bound one waits for whoever does not serve yet.
+        is_bound_last = self._settings.reuse_port and not self._listen.endswith(":0")
+        self.address = self._listen if is_bound_last else self._bind(server)
         addresses = {**self._peers, **{service.name: self.address for service in self.services}}
-        surroundings = Surroundings(self.address, addresses, self.draining, self._serving, self.registry)
+        surroundings = Surroundings(self.address, addresses, self.draining, self._serving, self.registry, self._watch)
         try:
             for service in self.services:
                 self._started.append(service)
                 await service.start(surroundings)
             self._start_metrics()
+            if is_bound_last:
+                self._bind(server)
             await server.start()
         except BaseException:
             await self.stop(0)
             raise
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._watch.start()
         self._serving.set()
         _log.info("serving", address=self.address, services=[service.name for service in self.services])
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        try:
+            port = server.add_insecure_port(self._listen)
+        except RuntimeError as error:
+            raise OSError(f"can't listen on {self._listen}: {error}") from error
+        return self._listen if self._listen.startswith("unix") else _with_port(self._listen, port)
 
     def _build(self) -> grpc.aio.Server:
         settings = self._settings
@@ -178,6 +202,15 @@ class Host:
         for name in ("", INFO_SERVICE, *self._names(), *(service.name for service in self.services)):
             await self._health.set(name, status)
 
+    async def _set_serving(self, name: str, serves: bool) -> None:
+        (self._away.discard if serves else self._away.add)(name)
+        service = next(one for one in self.services if one.name == name)
+        status = health_pb2.HealthCheckResponse
+        for one in (name, *service.grpc_services):
+            await self._health.set(one, status.SERVING if serves else status.NOT_SERVING)
+        # The server as a whole is what all of its services are.
+        await self._health.set("", status.NOT_SERVING if self._away else status.SERVING)
+
     def _start_metrics(self) -> None:
         if self._settings.metrics_listen is None:
             return
@@ -197,6 +230,7 @@ class Host:
         grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
+        await self._watch.stop()
         if self._serving.is_set():
             await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self.draining.begin()

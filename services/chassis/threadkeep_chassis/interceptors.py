@@ -304,6 +304,9 @@ class _Serving:
             scope_key=scope.key if scope is not None else None,
             trace_id=self.call.trace.trace_id,
         )
+        if isinstance(error, grpc.aio.InternalError):
+            # The framework takes this as the caller's leave, which it was; another error it would log at length.
+            raise asyncio.CancelledError from error
         if answer is not None:
             status = to_grpc_status(answer, self.call.trace.trace_id, self._also(answer))
             await self._context.abort(status.code, status.details, status.trailing_metadata)
@@ -325,7 +328,8 @@ class _Serving:
             if current is not None:
                 current.uncancel()
             return "UNAVAILABLE", errors.ShuttingDown()
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, grpc.aio.InternalError):
+            # The latter: the caller left while a handler that writes by itself was writing.
             return "CANCELLED", None
         answer = _answer(error)
         return code_of(answer), answer

@@ -130,28 +130,32 @@ ALL_SCOPES = Grant(all=True)
 
 
 @lru_cache(maxsize=4096)
-def parse_scope(header: bytes) -> Scope:
-    """Reads `threadkeep-scope-bin`. Raises FieldInvalid. The scopes of recent calls are remembered with their keys."""
-    value = _parse(header, SCOPE_HEADER)
+def parse_scope(header: bytes, name: str = SCOPE_HEADER) -> Scope:
+    """Reads `threadkeep-scope-bin`, or what stands for it under another name. Raises FieldInvalid, which names it.
+
+    The scopes of recent calls are remembered with their keys.
+    """
+    value = _parse(header, name)
+    check_scope_values(value, name)
     return Scope(value)
 
 
 @lru_cache(maxsize=256)
-def parse_grant(header: bytes) -> Grant:
-    """Reads `threadkeep-grant-bin`: {"all":true} or {"scopes":[...]}. Raises FieldInvalid."""
-    value = _parse(header, GRANT_HEADER)
+def parse_grant(header: bytes, name: str = GRANT_HEADER) -> Grant:
+    """Reads `threadkeep-grant-bin`, or what stands for it: {"all":true} or {"scopes":[...]}. Raises FieldInvalid."""
+    value = _parse(header, name)
     if value.get("all") is True and len(value) == 1:
         return ALL_SCOPES
     listed = value.get("scopes")
     if set(value) != {"scopes"} or not isinstance(listed, list):
-        raise FieldInvalid(GRANT_HEADER, 'must be {"all":true} or {"scopes":[...]}')
+        raise FieldInvalid(name, 'must be {"all":true} or {"scopes":[...]}')
     if not 1 <= len(listed) <= MAX_GRANT_SCOPES:
-        raise FieldInvalid(GRANT_HEADER, f"lists 1 to {MAX_GRANT_SCOPES} scopes")
+        raise FieldInvalid(name, f"lists 1 to {MAX_GRANT_SCOPES} scopes")
     scopes = []
     for entry in listed:
         if not isinstance(entry, dict):
-            raise FieldInvalid(GRANT_HEADER, "each scope is a JSON object")
-        check_scope_values(entry, GRANT_HEADER)
+            raise FieldInvalid(name, "each scope is a JSON object")
+        check_scope_values(entry, name)
         scopes.append(Scope(entry))
     return Grant.of(scopes)
 

@@ -24,7 +24,9 @@ class ServerSettings(BaseSettings):
         description="Straight to PostgreSQL, where database_url leads to a transaction pooler.",
         repr=False,
     )
-    database_pool_size: int = Field(default=10, ge=1, description="Database sessions per process.")
+    database_pool_size: int = Field(
+        default=10, ge=1, description="Database sessions per service; --processes share them."
+    )
 
     listen: str = Field(
         default="127.0.0.1:0", description="Address of the gRPC server: host:port or unix:/path. Port 0: any."
@@ -34,6 +36,11 @@ class ServerSettings(BaseSettings):
         default=None, description="host:port of the HTTP endpoint /metrics; None for none."
     )
     grace_seconds: float = Field(default=5.0, ge=0, description="What a stop leaves to calls under way.")
+
+    health_check_seconds: float = Field(default=2.0, gt=0, description="How often health asks for PostgreSQL.")
+    unhealthy_after_seconds: float = Field(
+        default=10.0, ge=0, description="Without its database for so long, a service is NOT_SERVING."
+    )
 
     max_message_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, description="Largest message received.")
     max_metadata_bytes: int = Field(default=64 * 1024, ge=1024, description="Largest call metadata received.")

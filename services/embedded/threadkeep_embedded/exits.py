@@ -14,6 +14,7 @@ from threadkeep_chassis.database import DatabaseUrlInvalid, DataOwned
 from threadkeep_chassis.errors import DatabaseUnavailable
 from threadkeep_chassis.hosting import ListenRefused
 from threadkeep_chassis.migrations import MigrationFailed, SchemaOutOfRange
+from threadkeep_embedded.processes import StartFailed
 from threadkeep_embedded.services import Misconfigured
 
 
@@ -56,6 +57,10 @@ def told_failures() -> Iterator[None]:
         # Not the error's own text, which quotes values: one of them may be a database address.
         problems = "; ".join(f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors())
         fail(Exit.USAGE, problems)
+    except StartFailed as error:
+        # The process itself has said why.
+        print(f"threadkeepd: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(error.code) from error
     except (Misconfigured, ListenRefused, DatabaseUrlInvalid) as error:
         fail(Exit.USAGE, str(error))
     except (MigrationFailed, OSError) as error:

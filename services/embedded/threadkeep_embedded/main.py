@@ -21,6 +21,8 @@ from threadkeep_embedded.exits import told_failures
 from threadkeep_embedded.services import SERVICES, Told, directories, parse_assignments, places
 
 DEFAULT_LISTEN = "127.0.0.1:7433"
+DEFAULT_HTTP_LISTEN = "127.0.0.1:7434"
+HTTP_OFF = "off"
 
 app = typer.Typer(
     name="threadkeepd",
@@ -89,6 +91,14 @@ Listen = Annotated[
     str,
     typer.Option("--listen", envvar="THREADKEEP_LISTEN", help="host:port (0: any free port) or unix:/path. Loopback."),
 ]
+Http = Annotated[
+    str | None,
+    typer.Option(
+        "--http-listen",
+        envvar="THREADKEEP_HTTP_LISTEN",
+        help="host:port or unix:/path where the projection serves sessions as Server-Sent Events, or off. Loopback.",
+    ),
+]
 ReadyFile = Annotated[
     Path | None,
     typer.Option("--ready-file", envvar="THREADKEEP_READY_FILE", help="Gets the address once calls are served."),
@@ -100,6 +110,17 @@ Metrics = Annotated[
 Grace = Annotated[
     float | None,
     typer.Option("--grace-seconds", envvar="THREADKEEP_GRACE_SECONDS", help="What a stop leaves to calls under way."),
+]
+Count = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        envvar="THREADKEEP_PROCESSES",
+        min=1,
+        max=64,
+        help="Server processes behind the one port, each a core's worth of work. PostgreSQL only. They share the "
+        "setting database_pool_size; metrics are on the port of --metrics-listen and those after it.",
+    ),
 ]
 Sets = Annotated[
     list[str] | None, typer.Option("--set", help="A setting as name=value, such as lease_ttl_seconds=10. Repeatable.")
@@ -124,30 +145,35 @@ def up(
     database: Database = None,
     direct: Direct = None,
     listen: Listen = DEFAULT_LISTEN,
+    http_listen: Http = None,
     config_dir: ConfigDir = None,
     config_scope: ConfigScope = "{}",
     config_rescan_seconds: ConfigRescan = 10.0,
     ready_file: ReadyFile = None,
     metrics_listen: Metrics = None,
     grace_seconds: Grace = None,
+    processes: Count = 1,
     sets: Sets = None,
     limits: LimitsSet = None,
     log_level: Level = "INFO",
     log_format: Format = None,
 ) -> None:
-    """Runs all four services in this process, on one port.
+    """Runs all four services in this process, or in several, on one port.
 
     With --data-dir (default: ./threadkeep-data) the schemas are made and kept up to date by themselves. With --database
-    they are not: run `threadkeepd migrate` first.
+    they are not: run `threadkeepd migrate` first. HTTP is at 127.0.0.1:7434 beside the default --listen, at any free
+    port beside another one, and off beside a Unix socket.
     """
     _configure(log_level, log_format)
     with told_failures():
         if data_dir is None and database is None:
             data_dir = Path("threadkeep-data")
         where = places(SERVICES, database=database, direct=direct, data_dir=data_dir)
-        told = _told(listen, {}, metrics_listen, grace_seconds, sets, limits)
+        told = _told(listen, {}, metrics_listen, grace_seconds, sets, limits, http_listen or _usual_http_listen(listen))
         followed = directories(config_dir, config_scope, config_rescan_seconds, SERVICES)
-        serving.run(where, told, migrates=data_dir is not None, ready_file=ready_file, config_dir=followed)
+        serving.run(
+            where, told, migrates=data_dir is not None, ready_file=ready_file, config_dir=followed, processes=processes
+        )
 
 
 @app.command()
@@ -157,6 +183,7 @@ def serve(
     direct: Direct = None,
     data_dir: DataDir = None,
     listen: Listen = DEFAULT_LISTEN,
+    http_listen: Http = None,
     config_address: ConfigAddress = None,
     runtime_address: RuntimeAddress = None,
     artifacts_address: ArtifactsAddress = None,
@@ -167,6 +194,7 @@ def serve(
     ready_file: ReadyFile = None,
     metrics_listen: Metrics = None,
     grace_seconds: Grace = None,
+    processes: Count = 1,
     sets: Sets = None,
     limits: LimitsSet = None,
     log_level: Level = "INFO",
@@ -180,9 +208,11 @@ def serve(
     with told_failures():
         where = places([service.value], database=database, direct=direct, data_dir=data_dir)
         peers = _peers(config_address, runtime_address, artifacts_address, projection_address)
-        told = _told(listen, peers, metrics_listen, grace_seconds, sets, limits)
+        # The environment may say it to all services alike.
+        http_listen = http_listen if service is ServiceName.PROJECTION else None
+        told = _told(listen, peers, metrics_listen, grace_seconds, sets, limits, http_listen)
         followed = directories(config_dir, config_scope, config_rescan_seconds, [service.value])
-        serving.run(where, told, migrates=False, ready_file=ready_file, config_dir=followed)
+        serving.run(where, told, migrates=False, ready_file=ready_file, config_dir=followed, processes=processes)
 
 
 @app.command()
@@ -277,6 +307,13 @@ def _usual_format() -> LogFormat:
     return LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON
 
 
+def _usual_http_listen(listen: str) -> str:
+    # Whoever listens on a Unix socket leaves it to the file system who may connect.
+    if listen.startswith("unix"):
+        return HTTP_OFF
+    return DEFAULT_HTTP_LISTEN if listen == DEFAULT_LISTEN else "127.0.0.1:0"
+
+
 def _names(chosen: list[ServiceName] | None) -> list[str]:
     return [name.value for name in chosen] if chosen else list(SERVICES)
 
@@ -293,8 +330,11 @@ def _told(
     grace_seconds: float | None,
     sets: list[str] | None,
     limits: list[str] | None,
+    http_listen: str | None,
 ) -> Told:
     settings: dict[str, Any] = parse_assignments(sets or [], "--set")
+    if http_listen is not None:
+        settings.setdefault("http_listen", None if http_listen == HTTP_OFF else http_listen)
     for name, value in (("metrics_listen", metrics_listen), ("grace_seconds", grace_seconds)):
         if value is not None:
             settings[name] = value

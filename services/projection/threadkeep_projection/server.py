@@ -17,7 +17,7 @@ from threadkeep.projection.v1 import (
 )
 from threadkeep_chassis.clock import Clock, SystemClock
 from threadkeep_chassis.database import Database, DatabaseUrl
-from threadkeep_chassis.hosting import Service, Surroundings
+from threadkeep_chassis.hosting import Service, Surroundings, check_listen_address
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.loops import Loops
 from threadkeep_chassis.meta import load_token_secret
@@ -42,8 +42,12 @@ from threadkeep_projection.service.rooms import Rooms
 from threadkeep_projection.service.streams import StreamService
 from threadkeep_projection.service.summaries import SummaryService
 from threadkeep_projection.transports import a2a
+from threadkeep_projection.transports.a2a.http import CardsOverHttp
 from threadkeep_projection.transports.a2a.service import A2AService
 from threadkeep_projection.transports.a2a.wiring import a2a_rooms, add_a2a
+from threadkeep_projection.transports.sse.endpoint import Events
+from threadkeep_projection.transports.sse.listener import Listener, application
+from threadkeep_projection.transports.sse.requests import Requests
 
 MIGRATIONS = MigrationSet("projection", "threadkeep_projection")
 
@@ -69,13 +73,31 @@ class Settings(ServerSettings):
     stream_patience_seconds: float = Field(
         30.0, gt=0, description="How long one frame may wait for its reader before the stream ends with SLOW_CONSUMER."
     )
+    http_listen: str | None = Field(
+        None,
+        description="Where sessions are served as Server-Sent Events over HTTP: host:port or unix:/path. Loopback.",
+    )
+    http_allowed_origins: list[str] = Field(
+        [], description="Origins whose pages may read over HTTP, such as http://localhost:3000."
+    )
+    http_allowed_hosts: list[str] = Field(
+        [], description="Names beside those of the loopback that HTTP requests may be addressed to."
+    )
+    stream_heartbeat_seconds: float = Field(
+        15.0, gt=0, description="How soon a reader of Server-Sent Events to whom nothing is sent gets a comment."
+    )
+    stream_retry_seconds: float = Field(
+        1.0, gt=0, description="How long readers of Server-Sent Events are told to wait before they come back."
+    )
     projection_fetches_at_once: int = Field(16, ge=1, description="Checkpoints that are read at the same time.")
 
 
 def build(settings: Settings, *, clock: Clock | None = None) -> Service:
-    """The projection service. Nothing is opened before the host starts it. Raises DatabaseUrlInvalid."""
+    """The projection service. Nothing is opened before the host starts it. Raises DatabaseUrlInvalid, ListenRefused."""
     url = DatabaseUrl.parse(settings.database_url)
     limits = Limits(values=settings.limits)
+    if settings.http_listen is not None:
+        check_listen_address(settings.http_listen)
     agents = A2AService()
     servicers = (MessageService(), SummaryService(), StreamService(), ProjectionAdminService())
     loops = Loops()
@@ -99,6 +121,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         )
         opened.append(database)
         await prepare(database, MIGRATIONS)
+        around.health.follow("projection", database)
         signals = signals_for(
             database, direct_url=settings.database_direct_url, poll_seconds=settings.signal_poll_seconds
         )
@@ -147,6 +170,34 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
             await follower.run()
 
         loops.add("projection follower", follow)
+        if settings.http_listen is not None:
+            listener = Listener(
+                settings.http_listen,
+                reuse_port=settings.reuse_port,
+                most_connections=2 * limits["max_subscriptions"] + 100,
+                max_head_bytes=settings.max_metadata_bytes,
+            )
+            opened.append(listener)
+            service.http_address = listener.address
+            # No page of the network reaches a Unix socket.
+            hosts = None if listener.address.startswith("unix") else settings.http_allowed_hosts
+            requests = Requests(around.draining, hosts)
+            events = Events(
+                requests,
+                rooms.streaming,
+                metrics,
+                heartbeat_seconds=settings.stream_heartbeat_seconds,
+                retry_seconds=settings.stream_retry_seconds,
+            )
+            cards = CardsOverHttp(requests, agents.rooms.cards, metrics)
+            app = application(events, settings.http_allowed_origins, cards.routes)
+
+            async def answer() -> None:
+                await _either(around.serving, loops.stopping)
+                await listener.serve(app)
+                await loops.stopping.wait()
+
+            loops.add("projection http", answer)
         receipt_ttl = timedelta(seconds=settings.receipt_ttl_seconds)
         loops.every("projection receipts", 600, lambda: purge_receipts(database, older_than=receipt_ttl))
         loops.every("projection rebuild marks", 600, lambda: rebuilding.forget_old(receipt_ttl))
@@ -157,7 +208,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         while opened:
             await opened.pop().close()
 
-    return Service(
+    service = Service(
         name="projection",
         grpc_services=GRPC_SERVICES,
         register=register,
@@ -165,9 +216,14 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         stop=stop,
         backend=url.backend,
         limits=limits,
-        capabilities=["projection.messages.checkpoints", "a2a.1.0"],
+        capabilities=[
+            "projection.messages.checkpoints",
+            "a2a.1.0",
+            *(["projection.streams.sse"] if settings.http_listen is not None else []),
+        ],
         adopted={a2a.SERVICE: a2a.RULES},
     )
+    return service
 
 
 async def _either(*events: asyncio.Event) -> None:

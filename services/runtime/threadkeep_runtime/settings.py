@@ -12,6 +12,7 @@ from threadkeep_runtime.loops.outbox_settings import OutboxSettings
 LIMITS = (
     Limit("max_event_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the event."),
     Limit("max_task_input_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the input."),
+    Limit("max_task_result_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the result."),
     Limit("max_audit_bytes", 64 * 1024, "Store the content as an artifact and name it in the details."),
     Limit("max_verified_commits", 1000, "Per call. Follow next_page_token."),
     Limit("max_message_fact_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
@@ -32,6 +33,7 @@ LIMITS = (
     Limit("max_outbox_message_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),
     Limit("max_pending_deliveries", 10_000, "Per target. Wait for its deliveries, or settle its dead letters."),
     Limit("max_schema_steps", 10_000, "Per answer or commit. Make the value or its schema smaller."),
+    Limit("max_task_webhooks", 16, "Per task. Delete some of its webhooks."),
     Limit("max_schedules", 1000, "Per scope. Delete some, or submit tasks yourself."),
     Limit("max_waiting_workers", 10_000, "Let fewer workers wait on one server, or add replicas."),
 )

@@ -19,7 +19,7 @@ from threadkeep.common.v1 import content_pb2
 from threadkeep.projection.v1 import stream_service_pb2 as pb
 from threadkeep.runtime.v1 import event_pb2, message_pb2, worker_service_pb2
 
-pytestmark = pytest.mark.suite(services=SERVICES)
+pytestmark = pytest.mark.suite(services=SERVICES, backends=["sqlite", "postgres"], topologies=["split"])
 
 ASSISTANT = content_pb2.MESSAGE_ROLE_ASSISTANT
 MESSAGES, TOKENS, TOOL_CALLS, STATE, CUSTOM = (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.calls import refused
+from tests.support.chains import verified
 from tests.support.databases import Databases
 from tests.support.descriptors import fresh_id
 from tests.support.hooks import DIE, STALL, Endpoint, Post, certificate
@@ -18,7 +19,7 @@ from tests.support.outbox import DEAD, DELIVERED, settled, to_webhook
 from tests.support.runtime import SUCCEEDED, Runtime, failed, text
 from tests.support.suite import Suite
 from tests.support.waiting import eventually
-from threadkeep.runtime.v1 import outbox_service_pb2, webhook_pb2
+from threadkeep.runtime.v1 import outbox_service_pb2, task_service_pb2, webhook_pb2
 
 LOOPBACK = ["127.0.0.0/8", "::1/128"]
 
@@ -248,6 +249,83 @@ async def test_a_full_line_refuses_more_but_never_a_tasks_end(databases: Databas
     await runtime.commit(source, outbox=[draft, draft])
     await suite.close()
     await endpoint.close()
+
+
+@pytest.mark.rule("R16", "R17", "X3")
+@pytest.mark.suite(backends=["memory", "postgres"])
+async def test_a_tasks_webhooks_hear_each_state_while_they_are_on(start: Start, endpoint: Endpoint) -> None:
+    runtime = await start(**outbox(endpoint))
+
+    def webhook(name: str, **more: Any) -> webhook_pb2.TaskWebhookDraft:
+        address = webhook_pb2.Webhook(url=endpoint.url(f"/{name}"))
+        return webhook_pb2.TaskWebhookDraft(webhook_id=name, webhook=address, **more)
+
+    held = await runtime.lease(webhooks=[webhook("first", token="word")])
+    task_id, session_id = held.task.task_id, held.run.session_id
+    before = await runtime.task(task_id)
+    put = task_service_pb2.PutTaskWebhookRequest(
+        request_id=fresh_id(),
+        task_id=task_id,
+        webhook=webhook("second", format=webhook_pb2.TASK_WEBHOOK_FORMAT_A2A, authorization_scheme="Basic"),
+    )
+    made = await runtime.call("TaskService.PutTaskWebhook", put)
+    again = await runtime.call("TaskService.PutTaskWebhook", put)
+    assert (again.webhook, again.receipt.commit_sequence) == (made.webhook, made.receipt.commit_sequence)
+    assert again.receipt.replay
+    # Who is told of a task is no change of it, and no event.
+    assert await runtime.task(task_id) == before
+    assert (made.receipt.first_event_sequence, made.receipt.last_event_sequence) == (0, 0)
+    await runtime.work(held, ended=failed())
+    ended = await runtime.task(task_id)
+    await settled(runtime, session_id)
+    first, second = endpoint.to("/first"), endpoint.to("/second")
+    assert [post.json["type"] for post in first] == ["threadkeep.task.working", "threadkeep.task.failed"]
+    assert first[-1].json["data"]["task"]["state"] == "TASK_STATE_FAILED"
+    assert {post.headers["x-a2a-notification-token"] for post in first} == {"word"}
+    (told,) = second
+    assert told.headers["authorization"] == "Basic"
+    status = told.json["statusUpdate"]["status"]
+    assert status["state"] == "TASK_STATE_FAILED"
+    assert status["message"]["parts"] == [{"text": ended.failure.message}]
+    # It can be taken off what has ended, too; the chain of commits verifies with all that.
+    gone = task_service_pb2.DeleteTaskWebhookRequest(request_id=fresh_id(), task_id=task_id, webhook_id="first")
+    await runtime.call("TaskService.DeleteTaskWebhook", gone)
+    listing = task_service_pb2.ListTaskWebhooksRequest(task_id=task_id)
+    listed = await runtime.call("TaskService.ListTaskWebhooks", listing)
+    assert [one.webhook_id for one in listed.webhooks] == ["second"]
+    assert await runtime.task(task_id) == ended
+    await verified(runtime, session_id)
+
+
+@pytest.mark.rule("R16", "X9")
+@pytest.mark.suite(backends=["memory"])
+async def test_what_was_on_its_way_to_a_webhook_that_was_taken_off_is_a_dead_letter(
+    start: Start, endpoint: Endpoint
+) -> None:
+    endpoint.answers = lambda _: 500
+    runtime = await start(**outbox(endpoint, max_attempts=100))
+
+    async def put(name: str) -> Any:
+        draft = webhook_pb2.TaskWebhookDraft(webhook_id=name, webhook=webhook_pb2.Webhook(url=endpoint.url()))
+        request = task_service_pb2.PutTaskWebhookRequest(request_id=fresh_id(), task_id=task.task_id, webhook=draft)
+        return await runtime.call("TaskService.PutTaskWebhook", request)
+
+    task = await runtime.submit()
+    for number in range(16):
+        await put(f"w{number}")
+    await put("w3")
+    full = await refused(put("w16"))
+    assert (full.reason, full.metadata["limit"]) == ("LIMIT_EXCEEDED", "max_task_webhooks")
+    await runtime.cancel(task.task_id)
+    await eventually(lambda: endpoint.posts)
+    for number in range(16):
+        request = task_service_pb2.DeleteTaskWebhookRequest(
+            request_id=fresh_id(), task_id=task.task_id, webhook_id=f"w{number}"
+        )
+        await runtime.call("TaskService.DeleteTaskWebhook", request)
+    found = await settled(runtime, task.session_id)
+    assert {(one.state, one.last_error) for one in found} == {(DEAD, "webhook_gone")}
+    assert {one.webhook_id for one in found} == {f"w{number}" for number in range(16)}
 
 
 @pytest.mark.rule("R16")

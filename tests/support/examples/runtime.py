@@ -6,6 +6,7 @@ from google.protobuf.message import Message
 from tests.support.descriptors import fresh_id
 from tests.support.examples.registry import register
 from tests.support.examples.world import World, acquire, json_payload, text_input
+from tests.support.suite import HOOKS
 from threadkeep.runtime.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
@@ -20,6 +21,7 @@ from threadkeep.runtime.v1 import (
     thread_service_pb2,
     ticket_pb2,
     ticket_service_pb2,
+    webhook_pb2,
     worker_service_pb2,
 )
 
@@ -164,6 +166,41 @@ async def retry_task(world: World) -> task_service_pb2.RetryTaskRequest:
     cancel = task_service_pb2.CancelTaskRequest(request_id=fresh_id(), task_id=task_id)
     await world.call("TaskService.CancelTask", cancel)
     return task_service_pb2.RetryTaskRequest(request_id=fresh_id(), task_id=task_id, new_task_id=fresh_id("task"))
+
+
+def task_webhook() -> webhook_pb2.TaskWebhookDraft:
+    """A webhook that a task may have."""
+    return webhook_pb2.TaskWebhookDraft(
+        webhook_id=fresh_id("webhook"), webhook=webhook_pb2.Webhook(url=f"{HOOKS}/{fresh_id()}"), token="t"
+    )
+
+
+async def with_webhook(world: World) -> task_service_pb2.PutTaskWebhookRequest:
+    """What put a webhook on a new task."""
+    task_id = (await world.submit()).task.task_id
+    request = task_service_pb2.PutTaskWebhookRequest(request_id=fresh_id(), task_id=task_id, webhook=task_webhook())
+    await world.call("TaskService.PutTaskWebhook", request)
+    return request
+
+
+@register("TaskService.PutTaskWebhook", "task_id")
+async def put_task_webhook(world: World) -> task_service_pb2.PutTaskWebhookRequest:
+    return task_service_pb2.PutTaskWebhookRequest(
+        request_id=fresh_id(), task_id=(await world.submit()).task.task_id, webhook=task_webhook()
+    )
+
+
+@register("TaskService.ListTaskWebhooks", "task_id")
+async def list_task_webhooks(world: World) -> task_service_pb2.ListTaskWebhooksRequest:
+    return task_service_pb2.ListTaskWebhooksRequest(task_id=(await with_webhook(world)).task_id)
+
+
+@register("TaskService.DeleteTaskWebhook", "task_id")
+async def delete_task_webhook(world: World) -> task_service_pb2.DeleteTaskWebhookRequest:
+    made = await with_webhook(world)
+    return task_service_pb2.DeleteTaskWebhookRequest(
+        request_id=fresh_id(), task_id=made.task_id, webhook_id=made.webhook.webhook_id
+    )
 
 
 @register("RunService.GetRun", "run_id")

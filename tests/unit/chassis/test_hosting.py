@@ -53,6 +53,20 @@ def test_a_server_refuses_to_listen_anywhere_else(address: str) -> None:
         Host([], listen=address)
 
 
+@pytest.mark.rule("R22")
+async def test_two_servers_on_one_port_are_refused_unless_both_share_it() -> None:
+    async with Host([ProbeServicer().service()]) as first:
+        with pytest.raises(OSError, match="can't listen"):
+            await Host([], listen=first.address).start()
+        with pytest.raises(OSError, match="can't listen"):
+            await Host([], listen=first.address, settings=ServerSettings(reuse_port=True)).start()
+    sharing = ServerSettings(reuse_port=True)
+    async with Host([], settings=sharing) as first, Host([], listen=first.address, settings=sharing) as second:
+        assert second.address == first.address
+        with pytest.raises(OSError, match="can't listen"):
+            await Host([], listen=first.address).start()
+
+
 async def test_it_serves_on_a_unix_socket(tmp_path: Path) -> None:
     host = Host([ProbeServicer().service()], listen=f"unix:{tmp_path}/s")
     async with host:

@@ -9,6 +9,7 @@ import pytest
 from threadkeep_embedded import serving
 from threadkeep_embedded.exits import Exit, told_failures
 from threadkeep_embedded.services import SERVICES, Misconfigured, Told, build_all, parse_assignments, places
+from threadkeep_embedded.shares import shared_out
 
 LISTEN = "127.0.0.1:0"
 MEMORY = places(SERVICES, database="memory:")
@@ -72,3 +73,38 @@ def test_what_can_not_be_followed_is_a_usage_error(
         attempt()
     assert ended.value.code == Exit.USAGE
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.rule("R22")
+@pytest.mark.parametrize(
+    ("database", "settings", "listen", "message"),
+    [
+        ("memory:", {}, LISTEN, "rule R22"),
+        ("sqlite:///x.db", {}, LISTEN, "rule R22"),
+        ("postgresql://x/y", {}, "unix:/tmp/x", "--listen is host:port"),
+        ("postgresql://x/y", {"http_listen": "unix:/tmp/x"}, LISTEN, "--http-listen is host:port"),
+        ("postgresql://x/y", {"database_pool_size": 2}, LISTEN, "database_pool_size"),
+    ],
+)
+def test_what_several_processes_can_not_share_is_refused(
+    database: str, settings: dict[str, Any], listen: str, message: str
+) -> None:
+    told = Told(listen, {"runtime": "a:1"}, settings)
+    where = places(["projection"], database=database)
+    built = [one for _, one in build_all(where, told)]
+    with pytest.raises(Misconfigured, match=message), shared_out(where, told, built, 3):
+        pass
+
+
+@pytest.mark.rule("R22")
+def test_several_processes_share_ports_and_database_sessions() -> None:
+    settings = {"metrics_listen": "127.0.0.1:9100", "http_listen": "127.0.0.1:0", "database_pool_size": 7}
+    told = Told(LISTEN, {"runtime": "a:1"}, settings)
+    where = places(["projection"], database="postgresql://x/y")
+    with shared_out(where, told, [one for _, one in build_all(where, told)], 3) as parts:
+        assert len({(part.listen, part.settings["http_listen"]) for part in parts}) == 1
+        assert not parts[0].listen.endswith(":0")
+        assert [part.settings["metrics_listen"] for part in parts] == [
+            f"127.0.0.1:{9100 + index}" for index in range(3)
+        ]
+        assert all(part.settings["database_pool_size"] == 2 and part.settings["reuse_port"] for part in parts)

@@ -19,7 +19,8 @@ app = typer.Typer(help="Events: the ordered evidence of what happened.", no_args
 _SHOWN = 100
 
 
-def _brief(row: dict[str, Any]) -> str:
+def brief(row: dict[str, Any]) -> str:
+    """What a payload says, on a part of a line."""
     payload = row.get("payload", {})
     content = payload.get("json", payload.get("text", ""))
     if isinstance(content, dict):
@@ -34,7 +35,7 @@ COLUMNS: tuple[Column, ...] = (
     ("TIME", field("create_time")),
     ("SESSION", field("session_id")),
     ("TYPE", field("type")),
-    ("CONTENT", _brief),
+    ("CONTENT", brief),
 )
 
 
@@ -42,8 +43,8 @@ def _line(row: dict[str, Any]) -> str:
     if "dropped_count" in row:
         return f"   … {row['dropped_count']} live observations dropped"
     if "kind" in row:
-        return f"   ~ {row.get('kind', '')} {_brief(row)}"
-    return f"{row['sequence']:>5}  {row['create_time']}  {row['session_id']}  {row['type']}  {_brief(row)}".rstrip()
+        return f"   ~ {row.get('kind', '')} {brief(row)}"
+    return f"{row['sequence']:>5}  {row['create_time']}  {row['session_id']}  {row['type']}  {brief(row)}".rstrip()
 
 
 @command(app, "list")

@@ -18,6 +18,9 @@ _WAIT = method(task_service_pb2, "TaskService", "WaitTask")
 _CANCEL = method(task_service_pb2, "TaskService", "CancelTask")
 _CANCEL_MANY = method(task_service_pb2, "TaskService", "CancelTasks")
 _RETRY = method(task_service_pb2, "TaskService", "RetryTask")
+_PUT_WEBHOOK = method(task_service_pb2, "TaskService", "PutTaskWebhook")
+_LIST_WEBHOOKS = method(task_service_pb2, "TaskService", "ListTaskWebhooks")
+_DELETE_WEBHOOK = method(task_service_pb2, "TaskService", "DeleteTaskWebhook")
 
 DEFAULT_WAIT = 60.0
 LONGEST_WAIT = 600.0
@@ -38,6 +41,7 @@ def submit(
     retry_policy: task_pb2.RetryPolicy | None = None,
     multitask_strategy: task_pb2.MultitaskStrategy.ValueType | None = None,
     webhook: webhook_pb2.Webhook | str | None = None,
+    webhooks: Sequence[webhook_pb2.TaskWebhookDraft] = (),
     not_before: datetime.datetime | None = None,
     total_timeout: float | None = None,
     attempt_timeout: float | None = None,
@@ -52,7 +56,8 @@ def submit(
     `session_id` if it does not exist. If that has an open run, the `multitask_strategy` says what happens: it is
     refused unless one is given. `retry_policy` says how often the task is tried again, and when; `max_attempts` is its
     short form. Before `not_before` (with a time zone) it does not start. The timeouts are in seconds: from when it may
-    start until its end, for one lease of a run, and until a worker first has it. Its end is posted to the `webhook`.
+    start until its end, for one lease of a run, and until a worker first has it. Its end is posted to the `webhook`,
+    each new state to the `webhooks`.
     Raises SessionNotFound, SessionBusy, AgentUnresolved, IdTaken, LimitExceeded, FieldInvalid.
     """
     if max_attempts is not None:
@@ -64,6 +69,7 @@ def submit(
         input=to_input(input),
         priority=priority,
         metadata=dict(metadata or {}),
+        webhooks=webhooks,
         **given(
             session_id=session_id,
             create_session=create_session,
@@ -192,3 +198,40 @@ def retry(
         ),
     )
     return Call(_RETRY, request, whole)
+
+
+def put_webhook(
+    task_id: str,
+    webhook: webhook_pb2.TaskWebhookDraft | str,
+    *,
+    actor: payload_pb2.Actor | None = None,
+    request_id: str | None = None,
+) -> Call[webhook_pb2.TaskWebhook]:
+    """Puts a webhook (or the webhook of this URL) on a task, which is told of each new state. Raises TaskNotFound,
+    LimitExceeded, FieldInvalid (an address that the server does not allow)."""
+    if isinstance(webhook, str):
+        webhook = webhook_pb2.TaskWebhookDraft(webhook=webhook_pb2.Webhook(url=webhook))
+    request = task_service_pb2.PutTaskWebhookRequest(
+        request_id=request_id or new_request_id(), task_id=task_id, webhook=webhook, **given(actor=actor)
+    )
+    return Call(_PUT_WEBHOOK, request, lambda response: response.webhook)
+
+
+def list_webhooks(task_id: str, *, page_size: int = 0) -> PagedCall[webhook_pb2.TaskWebhook]:
+    """A task's webhooks, by id. Raises TaskNotFound."""
+    request = task_service_pb2.ListTaskWebhooksRequest(task_id=task_id, page_size=page_size)
+    return PagedCall(Call(_LIST_WEBHOOKS, request, whole), lambda page: page.webhooks)
+
+
+def delete_webhook(
+    task_id: str,
+    webhook_id: str,
+    *,
+    actor: payload_pb2.Actor | None = None,
+    request_id: str | None = None,
+) -> Call[task_service_pb2.DeleteTaskWebhookResponse]:
+    """Takes a webhook off a task; gives `receipt`. Raises TaskNotFound."""
+    request = task_service_pb2.DeleteTaskWebhookRequest(
+        request_id=request_id or new_request_id(), task_id=task_id, webhook_id=webhook_id, **given(actor=actor)
+    )
+    return Call(_DELETE_WEBHOOK, request, whole)

@@ -96,6 +96,24 @@ class TaskUseCases(UseCases):
         )
         return await self.submit(origin, command, render)
 
+    async def set_task_webhook(self, origin: Origin, task_id: str, rest: Mapping[str, Any], render: Render) -> Outcome:
+        """Puts a webhook on a task, or takes it off. `rest` are the command's other fields.
+
+        Raises TaskNotFound, LimitExceeded.
+        """
+
+        def look(connection: SyncConnection) -> Outcome | Task | None:
+            return answered_before(connection, origin.request) or reads.find_task(connection, origin.scope.key, task_id)
+
+        async with self.database.read() as connection:
+            found = await connection.run(look)
+        if isinstance(found, Outcome):
+            return found
+        if found is None:
+            raise TaskNotFound()
+        command = commands.SetTaskWebhook(**to_thread(origin, found.session_id), task_id=task_id, **rest)
+        return await self.submit(origin, command, render)
+
     async def retry_task(
         self,
         origin: Origin,

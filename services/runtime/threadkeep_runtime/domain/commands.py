@@ -24,6 +24,7 @@ from threadkeep_runtime.domain.values import (
     LeaseRef,
     Payload,
     RetryPolicy,
+    TaskWebhook,
     Timeouts,
     Trace,
     Webhook,
@@ -151,6 +152,20 @@ class SubmitTask(Command):
     timeouts: Timeouts = NO_TIMEOUTS
     webhook: Webhook | None = None
     """Where its end is posted to."""
+    webhooks: tuple[TaskWebhook, ...] = ()
+    """Who is told of each new state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTaskWebhook(Command):
+    """A webhook is put on a task, or taken off it."""
+
+    kind = "set_task_webhook"
+    task_id: str
+    webhook_id: str
+    webhook: TaskWebhook | None
+    """None: it is taken off."""
+    max_webhooks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

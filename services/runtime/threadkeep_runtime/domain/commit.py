@@ -25,7 +25,7 @@ from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.domain.event_json import json_payload
 from threadkeep_runtime.domain.fork_plan import ForkPlan
 from threadkeep_runtime.domain.messages import FACTS, NOTHING_KNOWN, Known, MessageChanges
-from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of
+from threadkeep_runtime.domain.outbox import Line, OutboxMessage, notice_of, state_notices
 from threadkeep_runtime.domain.retention import PurgePlan
 from threadkeep_runtime.domain.snapshots import open_run_text
 from threadkeep_runtime.domain.state import Held, StateValue
@@ -170,6 +170,11 @@ class _Kept(Generic[T]):
 
 def _changes(kept: Iterable[_Kept[T]]) -> tuple[Change[T], ...]:
     return tuple(Change(one.after, one.before is None) for one in kept if one.after is not one.before)
+
+
+def _is_changed(before: Task, after: Task) -> bool:
+    """False if nothing of the task itself is different: who is told of it is beside the task."""
+    return after.webhooks is before.webhooks or replace(after, webhooks=before.webhooks) != before
 
 
 def _has_ended(task: Task | None) -> bool:
@@ -337,10 +342,12 @@ class CommitDraft:
         thread = replace(self.thread, event_sequence=self.thread.event_sequence + len(self._events))
         self._keep()
         for known in self._tasks.values():
-            if known.before is not None and known.after is not known.before:
+            if known.before is not None and known.after is not known.before and _is_changed(known.before, known.after):
                 known.after = replace(known.after, revision=known.after.revision + 1, update_time=self._now)
             if known.after.webhook is not None and known.after.end_time is not None and not _has_ended(known.before):
                 self.outbox.append(notice_of(known.after, thread, self._now, self.new_id()))
+            if known.after.webhooks and known.before is not None and known.after.state != known.before.state:
+                self.outbox.extend(state_notices(known.after, thread, self._now, self.new_id))
         task = None if self.task is None else self._tasks[self.task.task_id].after
         run = self.run
         return Decision(

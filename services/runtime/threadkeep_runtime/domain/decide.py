@@ -18,6 +18,7 @@ from threadkeep_runtime.domain.purging import purge_thread
 from threadkeep_runtime.domain.runs import end_canceled, lease_run, recover_lease, release_run, set_aside
 from threadkeep_runtime.domain.sending import deliver_message, deliver_task
 from threadkeep_runtime.domain.sessions import create_session, update_session
+from threadkeep_runtime.domain.task_webhooks import set_task_webhook
 from threadkeep_runtime.domain.tasks import cancel_task, submit_task
 from threadkeep_runtime.domain.thread_commit import (
     commit_thread,
@@ -37,6 +38,7 @@ _DECIDERS: Mapping[type[commands.Command], Callable[[View, Any, NewId], Decision
     commands.ForkSession: fork_session,
     commands.SubmitTask: submit_task,
     commands.CancelTask: cancel_task,
+    commands.SetTaskWebhook: set_task_webhook,
     commands.CancelTasks: cancel_tasks,
     commands.OpenDueTask: open_due_task,
     commands.ResolveTicket: resolve_ticket,

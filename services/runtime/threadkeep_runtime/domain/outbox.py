@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from threadkeep_chassis.errors import LimitExceeded
@@ -22,6 +22,12 @@ PENDING, DELIVERED, DEAD = "PENDING", "DELIVERED", "DEAD"
 STATES = (PENDING, DELIVERED, DEAD)
 
 RECEIVED = "threadkeep.inbox.received"
+
+STANDARD, A2A = "STANDARD", "A2A"
+"""What a task's webhook is told: in our own form, or in A2A's."""
+A2A_JSON = "application/a2a+json"
+CANCELED = "CANCELED"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Target(NamedTuple):
@@ -90,6 +96,8 @@ class OutboxMessage:
     dedupe_key: str | None
     fingerprint: bytes
     correlation_id: str | None
+    webhook_id: str | None = None
+    """The webhook of its task that it tells; what is posted and with which headers is that one's."""
     state: str = PENDING
     attempt: int = 0
     last_error: str = ""
@@ -148,6 +156,42 @@ def notice_of(task: Task, thread: Thread, now: datetime, message_id: str) -> Out
     return message_of(draft, thread, now, task.run_id, task.task_id)
 
 
+def state_notices(task: Task, thread: Thread, now: datetime, new_id: Callable[[], str]) -> Iterator[OutboxMessage]:
+    """The messages that tell a task's webhooks of its new state."""
+    for webhook in task.webhooks:
+        if webhook.format == A2A:
+            payload = Payload(A2A_JSON, _a2a_body(task, now))
+        else:
+            payload = json_payload({"task": task_json(task)})
+        draft = OutboxDraft(
+            message_id=new_id(),
+            target=Target(WEBHOOK, webhook.url, webhook.secret),
+            type=f"threadkeep.task.{task.state.lower()}",
+            payload=payload,
+        )
+        yield replace(message_of(draft, thread, now, task.run_id, task.task_id), webhook_id=webhook.webhook_id)
+
+
+def _a2a_body(task: Task, now: datetime) -> bytes:
+    """A2A's StreamResponse of the state, as JSON: its states are ours."""
+    context = {"taskId": task.task_id, "contextId": task.session_id}
+    status: dict[str, Any] = {
+        "state": f"TASK_STATE_{task.state}",
+        "timestamp": now.isoformat().replace("+00:00", "Z"),
+    }
+    text = task.failure.message if task.failure is not None else task.cancel_reason if task.state == CANCELED else None
+    if text:
+        moment = (now - _EPOCH) // timedelta(microseconds=1)
+        said = {
+            "messageId": f"status-{task.task_id}-{moment}",
+            **context,
+            "role": "ROLE_AGENT",
+            "parts": [{"text": text}],
+        }
+        status["message"] = said
+    return json.dumps({"statusUpdate": {**context, "status": status}}, ensure_ascii=False).encode()
+
+
 def check_room(line: Line, sent: int, maximum: int) -> None:
     """Raises LimitExceeded if the line is full."""
     if line.pending + sent >= maximum:
@@ -184,6 +228,8 @@ def inbox_event(message: OutboxMessage) -> Event:
 def webhook_body(message: OutboxMessage, scope: Mapping[str, str]) -> bytes:
     """The body that is posted: the same bytes in every attempt. A JSON payload goes in as it is."""
     content = message.payload
+    if message.webhook_id is not None and content is not None and content.content_type == A2A_JSON:
+        return content.data
     if content is not None and content.content_type == JSON and not content.attributes:
         data = content.data
     else:

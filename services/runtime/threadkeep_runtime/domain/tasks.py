@@ -85,6 +85,7 @@ def submit_into(view: View, commit: CommitDraft, command: SubmitTask) -> Decisio
         timeout_time=earlier(deadline, after_seconds(starts, command.timeouts.waiting_seconds)),
         run_id=None if waits else command.run_id,
         webhook=command.webhook,
+        webhooks=command.webhooks,
         create_time=view.now,
         update_time=view.now,
         first_event_sequence=commit.next_event_sequence,

@@ -120,6 +120,22 @@ class Webhook(NamedTuple):
     """The secret's name."""
 
 
+class TaskWebhook(NamedTuple):
+    """A webhook that is told of each new state of its task."""
+
+    webhook_id: str
+    url: str
+    secret: str | None = None
+    """The name of the secret that signs."""
+    format: str = "STANDARD"
+    """STANDARD or A2A: what is posted."""
+    token: str = ""
+    """The receiver's own word, which comes back in a header."""
+    scheme: str = ""
+    credentials: str = ""
+    """What the header `authorization` says; no scheme: there is none. Never shown again."""
+
+
 class Answer(NamedTuple):
     """An answer to a ticket: a decision, a JSON value, or both."""
 
@@ -225,6 +241,8 @@ class Task:
     failure: Failure | None = None
     webhook: Webhook | None = None
     """Where its end is posted to."""
+    webhooks: tuple[TaskWebhook, ...] = ()
+    """Who is told of each new state. Beside the task: changing them is no change of it."""
     create_time: datetime
     update_time: datetime
     end_time: datetime | None = None

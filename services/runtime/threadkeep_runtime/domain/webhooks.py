@@ -14,6 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
+from threadkeep_runtime.domain.outbox import A2A, A2A_JSON
+from threadkeep_runtime.domain.values import TaskWebhook
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -76,6 +79,18 @@ class WebhookRules:
         if named not in self.secrets:
             raise LookupError(named)
         return named
+
+
+def headers_of(webhook: TaskWebhook) -> list[tuple[str, str]]:
+    """The headers that a task's webhook wants beside ours."""
+    headers = []
+    if webhook.format == A2A:
+        headers.append(("content-type", A2A_JSON))
+    if webhook.token:
+        headers.append(("x-a2a-notification-token", webhook.token))
+    if webhook.scheme:
+        headers.append(("authorization", f"{webhook.scheme} {webhook.credentials}".rstrip()))
+    return headers
 
 
 def sign(secret: bytes, message_id: str, timestamp: int, body: bytes) -> str:

@@ -12,7 +12,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,17 @@ class Poster:
             network_backend=_Checked(rules),
         )
 
-    async def post(self, message: OutboxMessage, body: bytes) -> Settlement:
-        """Makes one attempt, and says what it came to. The pause before another one is left to the caller."""
+    async def post(self, message: OutboxMessage, body: bytes, more: Sequence[tuple[str, str]] = ()) -> Settlement:
+        """Makes one attempt, and says what it came to. The pause before another one is left to the caller.
+
+        `more` are further headers; one that is there already is replaced.
+        """
         if self._rules.url_problem(message.target) is not None:
             # The operator allows less than when it was sent.
             return Settlement(DEAD, "target_forbidden")
         try:
-            headers = self._headers(message, body)
+            names = {name for name, _ in more}
+            headers = [*(pair for pair in self._headers(message, body) if pair[0] not in names), *more]
             async with asyncio.timeout(self._seconds):
                 status = await self._send(message.target, headers, body)
         except _SecretUnknown:

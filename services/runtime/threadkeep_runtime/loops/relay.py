@@ -25,6 +25,7 @@ from threadkeep_chassis.signals import Subscription as Signalled
 from threadkeep_runtime.commands import Commands
 from threadkeep_runtime.domain.errors import SessionNotFound
 from threadkeep_runtime.domain.outbox import SESSION, OutboxMessage, pause_seconds, webhook_body
+from threadkeep_runtime.domain.webhooks import headers_of
 from threadkeep_runtime.loops.outbox_settings import OutboxSettings
 from threadkeep_runtime.loops.posting import Poster
 from threadkeep_runtime.pipeline.failpoints import AFTER_DELIVERY, Failpoints
@@ -159,13 +160,23 @@ class Relay:
                 if message.kind == SESSION:
                     settled = await self._to_session(message, scope)
                 else:
-                    settled = await self._poster.post(message, webhook_body(message, scope.values))
+                    settled = await self._to_webhook(message, scope)
         except TimeoutError:
             settled = Settlement(PENDING, "timeout")
         except Exception as error:
             _log.error("delivery failed", kind=message.kind, **fault_facts(error))
             settled = Settlement(PENDING, "INTERNAL")
         return self._judge(message, settled)
+
+    async def _to_webhook(self, message: OutboxMessage, scope: Scope) -> Settlement:
+        headers: list[tuple[str, str]] = []
+        if message.webhook_id is not None:
+            async with self._database.read() as connection:
+                webhook = await connection.run(lambda sync: relay.task_webhook(sync, message))
+            if webhook is None:
+                return Settlement(DEAD, "webhook_gone")
+            headers = headers_of(webhook)
+        return await self._poster.post(message, webhook_body(message, scope.values), headers)
 
     async def _to_session(self, message: OutboxMessage, scope: Scope) -> Settlement:
         try:

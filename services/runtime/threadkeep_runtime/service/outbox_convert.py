@@ -122,6 +122,7 @@ def delivery_to_proto(row: Mapping[str, Any]) -> outbox_pb2.Delivery:
         create_time=row["create_time"],
         last_attempt_time=row["last_attempt_time"],
         settle_time=row["settle_time"],
+        webhook_id=row["webhook_id"],
     )
     if row["kind"] == SESSION:
         delivery.target_session_id = row["target"]

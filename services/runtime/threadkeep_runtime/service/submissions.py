@@ -11,6 +11,7 @@ from threadkeep_runtime.domain.commands import SessionDraft
 from threadkeep_runtime.service import parse
 from threadkeep_runtime.service.outbox_convert import webhook_of
 from threadkeep_runtime.service.rooms import Rooms
+from threadkeep_runtime.service.task_webhook_convert import task_webhooks_of
 
 DEFAULT_QUEUE = "default"
 
@@ -57,6 +58,7 @@ def submission_of(request: task_service_pb2.SubmitTaskRequest, rooms: Rooms) -> 
         "strategy": strategy_of(request.multitask_strategy),
         "max_enqueued": rooms.limits["max_enqueued_tasks"],
         "webhook": webhook_of(request.webhook, rooms.webhooks, "webhook") if request.HasField("webhook") else None,
+        "webhooks": task_webhooks_of(request.webhooks, rooms.webhooks, "webhooks"),
         "if_missing": if_missing,
         "not_before": parse.optional_time(request, "not_before"),
         "timeouts": parse.timeouts_of(request.timeouts),

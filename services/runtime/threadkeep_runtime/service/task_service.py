@@ -9,6 +9,7 @@ import grpc
 from threadkeep.runtime.v1 import task_pb2, task_service_pb2, task_service_pb2_grpc
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.ids import new_id
+from threadkeep_chassis.paging import PageBuilder
 from threadkeep_chassis.scope import current_call
 from threadkeep_runtime.domain.commands import TaskFilter
 from threadkeep_runtime.domain.values import Task
@@ -17,6 +18,7 @@ from threadkeep_runtime.service.calls import answer, fill, origin_of
 from threadkeep_runtime.service.render import task_to_proto
 from threadkeep_runtime.service.rooms import Rooms
 from threadkeep_runtime.service.submissions import strategy_of, submission_of
+from threadkeep_runtime.service.task_webhook_convert import task_webhook_of, task_webhook_to_proto
 from threadkeep_runtime.store import reads
 from threadkeep_runtime.store.apply import Applied
 from threadkeep_runtime.store.reads import ListQuery
@@ -164,6 +166,63 @@ class TaskServicer(task_service_pb2_grpc.TaskServiceServicer):
             lambda applied: self._with_task(pb.RetryTaskResponse, applied),
         )
         return answer(call, outcome, pb.RetryTaskResponse)
+
+    async def PutTaskWebhook(
+        self, request: pb.PutTaskWebhookRequest, context: grpc.aio.ServicerContext
+    ) -> pb.PutTaskWebhookResponse:
+        """Puts a webhook on a task."""
+        call = current_call()
+        actor = parse.actor_of(request.actor)
+        webhook = task_webhook_of(request.webhook, self.rooms.webhooks, "webhook")
+
+        def render(applied: Applied) -> bytes:
+            receipt = self.rooms.receipts.render(applied)
+            return pb.PutTaskWebhookResponse(
+                webhook=task_webhook_to_proto(webhook), receipt=receipt
+            ).SerializeToString()
+
+        rest = {"webhook_id": webhook.webhook_id, "webhook": webhook, "max_webhooks": self._most_webhooks}
+        outcome = await self.rooms.commands.set_task_webhook(
+            origin_of(call, request, actor), request.task_id, rest, render
+        )
+        return answer(call, outcome, pb.PutTaskWebhookResponse)
+
+    async def ListTaskWebhooks(
+        self, request: pb.ListTaskWebhooksRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListTaskWebhooksResponse:
+        """Lists a task's webhooks: a task has few."""
+        call = current_call()
+        page = self.rooms.pager.page(call, request)
+        task = await self.rooms.commands.find_task(call.scope_key, request.task_id)
+        builder: PageBuilder[Any] = PageBuilder(page)
+        for webhook in task.webhooks:
+            if page.after is not None and webhook.webhook_id <= page.after[0]:
+                continue
+            if not builder.add(task_webhook_to_proto(webhook), (webhook.webhook_id,)):
+                break
+        return pb.ListTaskWebhooksResponse(
+            webhooks=builder.items, next_page_token=builder.token(self.rooms.pager, call, request)
+        )
+
+    async def DeleteTaskWebhook(
+        self, request: pb.DeleteTaskWebhookRequest, context: grpc.aio.ServicerContext
+    ) -> pb.DeleteTaskWebhookResponse:
+        """Takes a webhook off a task."""
+        call = current_call()
+        actor = parse.actor_of(request.actor)
+
+        def render(applied: Applied) -> bytes:
+            return pb.DeleteTaskWebhookResponse(receipt=self.rooms.receipts.render(applied)).SerializeToString()
+
+        rest = {"webhook_id": request.webhook_id, "webhook": None, "max_webhooks": self._most_webhooks}
+        outcome = await self.rooms.commands.set_task_webhook(
+            origin_of(call, request, actor), request.task_id, rest, render
+        )
+        return answer(call, outcome, pb.DeleteTaskWebhookResponse)
+
+    @property
+    def _most_webhooks(self) -> int:
+        return self.rooms.limits["max_task_webhooks"]
 
     def _with_task(self, response: Any, applied: Applied) -> bytes:
         task = applied.decision.task

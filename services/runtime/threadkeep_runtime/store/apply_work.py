@@ -23,6 +23,7 @@ _TASK_CHANGES = (
     "cancel_reason",
     "result",
     "failure",
+    "webhooks",
     "update_time",
     "end_time",
     "revision",

@@ -16,9 +16,10 @@ from sqlalchemy.engine import Connection
 
 from threadkeep_chassis.database import locked_in_key_order, locked_skipping_others
 from threadkeep_runtime.domain.outbox import DEAD, DELIVERED, PENDING, OutboxMessage
+from threadkeep_runtime.domain.values import TaskWebhook
 from threadkeep_runtime.store.outbox import message_of, take_places
 from threadkeep_runtime.store.statements import one_of, padded, run_many, update_by
-from threadkeep_runtime.tables import outbox, outbox_lines, scopes
+from threadkeep_runtime.tables import outbox, outbox_lines, scopes, tasks
 
 _IS_PENDING = outbox.c.state == sa.literal_column("'PENDING'")
 _IS_DEAD = outbox.c.state == sa.literal_column("'DEAD'")
@@ -67,6 +68,9 @@ _LOCK_LINES = locked_in_key_order(
 )
 _UPDATE_LINE = update_by(outbox_lines, "target_key")
 _UPDATE_MESSAGE = update_by(outbox, "thread_key", "message_id").where(_IS_PENDING)
+_WEBHOOKS = sa.select(tasks.c.webhooks).where(
+    tasks.c.thread_key == sa.bindparam("thread_key"), tasks.c.task_id == sa.bindparam("task_id")
+)
 _SCOPE = sa.select(scopes.c.scope).where(scopes.c.scope_key == sa.bindparam("scope_key"))
 _DEAD_OF_SCOPE = (
     sa.select(
@@ -112,6 +116,15 @@ class Settlement:
     """Until the next attempt."""
     is_attempt: bool = True
     """False if the attempt was never made, for reasons of our own: it is not counted."""
+
+
+def task_webhook(connection: Connection, message: OutboxMessage) -> TaskWebhook | None:
+    """The webhook of its task that a message tells; None if it was taken off, or the task is gone."""
+    found = connection.execute(_WEBHOOKS, {"thread_key": message.thread_key, "task_id": message.task_id}).first()
+    for one in () if found is None else found.webhooks or ():
+        if one["webhook_id"] == message.webhook_id:
+            return TaskWebhook(**one)
+    return None
 
 
 def claim(connection: Connection, now: datetime, seconds: float, count: int) -> list[Claim]:

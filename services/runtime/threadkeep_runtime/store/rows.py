@@ -22,6 +22,7 @@ from threadkeep_runtime.domain.values import (
     RetryPolicy,
     Run,
     Task,
+    TaskWebhook,
     Thread,
     Ticket,
     Timeouts,
@@ -77,6 +78,7 @@ def task_of(row: Row, prefix: str = "") -> Task:
     found["result"] = payload_of(found.get("result"))
     found["failure"] = failure_of(found["failure"])
     found["webhook"] = None if found["webhook"] is None else Webhook(**found["webhook"])
+    found["webhooks"] = tuple(TaskWebhook(**one) for one in found["webhooks"] or ())
     return Task(**found)
 
 
@@ -92,6 +94,7 @@ def task_row(task: Task) -> dict[str, Any]:
     row["result"] = payload_bytes(task.result)
     row["failure"] = failure_value(task.failure)
     row["webhook"] = None if task.webhook is None else _set_fields(task.webhook)
+    row["webhooks"] = [_set_fields(one) for one in task.webhooks] or None
     return row
 
 
@@ -214,7 +217,7 @@ def payload_of(stored: bytes | None) -> Payload | None:
     return Payload(message.content_type, message.data, dict(message.attributes) or None)
 
 
-def _set_fields(value: Webhook) -> dict[str, Any]:
+def _set_fields(value: Webhook | TaskWebhook) -> dict[str, Any]:
     return {name: text for name, text in value._asdict().items() if text is not None}
 
 

@@ -245,7 +245,8 @@ def _run_named(command: commands.Command) -> str | None:
 
 
 def _task_named(command: commands.Command) -> str | None:
-    return command.task_id if isinstance(command, (commands.CancelTask, commands.TimeOutTask)) else None
+    named = (commands.CancelTask, commands.TimeOutTask, commands.SetTaskWebhook)
+    return command.task_id if isinstance(command, named) else None
 
 
 def _ticket_named(command: commands.Command) -> str | None:

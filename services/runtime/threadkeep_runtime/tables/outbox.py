@@ -40,6 +40,8 @@ outbox = sa.Table(
     # SHA-256 of what the dedupe key stands for.
     sa.Column("fingerprint", Bytes(), nullable=False),
     sa.Column("correlation_id", Key()),
+    # The webhook of its task that it tells.
+    sa.Column("webhook_id", Key()),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("last_error", sa.Text, nullable=False),

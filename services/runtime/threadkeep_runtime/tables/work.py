@@ -64,6 +64,8 @@ tasks = sa.Table(
     sa.Column("failure", JsonText()),
     # Where its end is posted to: {"url": text, "secret": text, if one was named}.
     sa.Column("webhook", JsonText()),
+    # Who is told of each new state: a list of TaskWebhook values; NULL: nobody.
+    sa.Column("webhooks", JsonText()),
     sa.Column("create_time", UtcTimestamp(), nullable=False),
     sa.Column("update_time", UtcTimestamp(), nullable=False),
     sa.Column("end_time", UtcTimestamp()),

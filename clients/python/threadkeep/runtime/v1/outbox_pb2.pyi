@@ -256,6 +256,7 @@ class Delivery(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     LAST_ATTEMPT_TIME_FIELD_NUMBER: _builtins.int
     SETTLE_TIME_FIELD_NUMBER: _builtins.int
+    WEBHOOK_ID_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """The message's id."""
     session_id: _builtins.str
@@ -281,11 +282,13 @@ class Delivery(_message.Message):
     attempt: _builtins.int
     """How many attempts were made since it was sent or requeued."""
     last_error: _builtins.str
-    """Why the last attempt failed: `timeout`, `unreachable`, `status`, `redirect`, `target_forbidden`, `secret_unknown`, or the
-    reason of an error, such as SESSION_NOT_FOUND. Empty: none failed.
+    """Why the last attempt failed: `timeout`, `unreachable`, `status`, `redirect`, `target_forbidden`, `secret_unknown`, `webhook_gone`,
+    or the reason of an error, such as SESSION_NOT_FOUND. Empty: none failed.
     """
     last_status: _builtins.int
     """The HTTP status of the last attempt. 0: there was none."""
+    webhook_id: _builtins.str
+    """The webhook of its task that it tells. Absent: it is no notice of a task's state."""
     @_builtins.property
     def webhook(self) -> _webhook_pb2.Webhook:
         """To this webhook."""
@@ -328,10 +331,11 @@ class Delivery(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         last_attempt_time: _timestamp_pb2.Timestamp | None = ...,
         settle_time: _timestamp_pb2.Timestamp | None = ...,
+        webhook_id: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_correlation_id", b"_correlation_id", "_dedupe_key", b"_dedupe_key", "_run_id", b"_run_id", "_task_id", b"_task_id", "correlation_id", b"correlation_id", "create_time", b"create_time", "dedupe_key", b"dedupe_key", "last_attempt_time", b"last_attempt_time", "payload", b"payload", "run_id", b"run_id", "settle_time", b"settle_time", "target", b"target", "target_session_id", b"target_session_id", "task_id", b"task_id", "webhook", b"webhook"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_correlation_id", b"_correlation_id", "_dedupe_key", b"_dedupe_key", "_run_id", b"_run_id", "_task_id", b"_task_id", "_webhook_id", b"_webhook_id", "correlation_id", b"correlation_id", "create_time", b"create_time", "dedupe_key", b"dedupe_key", "last_attempt_time", b"last_attempt_time", "payload", b"payload", "run_id", b"run_id", "settle_time", b"settle_time", "target", b"target", "target_session_id", b"target_session_id", "task_id", b"task_id", "webhook", b"webhook", "webhook_id", b"webhook_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correlation_id", b"_correlation_id", "_dedupe_key", b"_dedupe_key", "_run_id", b"_run_id", "_task_id", b"_task_id", "attempt", b"attempt", "commit_sequence", b"commit_sequence", "correlation_id", b"correlation_id", "create_time", b"create_time", "dedupe_key", b"dedupe_key", "last_attempt_time", b"last_attempt_time", "last_error", b"last_error", "last_status", b"last_status", "message_id", b"message_id", "payload", b"payload", "payload_size", b"payload_size", "run_id", b"run_id", "session_id", b"session_id", "settle_time", b"settle_time", "state", b"state", "target", b"target", "target_session_id", b"target_session_id", "task_id", b"task_id", "type", b"type", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_correlation_id", b"_correlation_id", "_dedupe_key", b"_dedupe_key", "_run_id", b"_run_id", "_task_id", b"_task_id", "_webhook_id", b"_webhook_id", "attempt", b"attempt", "commit_sequence", b"commit_sequence", "correlation_id", b"correlation_id", "create_time", b"create_time", "dedupe_key", b"dedupe_key", "last_attempt_time", b"last_attempt_time", "last_error", b"last_error", "last_status", b"last_status", "message_id", b"message_id", "payload", b"payload", "payload_size", b"payload_size", "run_id", b"run_id", "session_id", b"session_id", "settle_time", b"settle_time", "state", b"state", "target", b"target", "target_session_id", b"target_session_id", "task_id", b"task_id", "type", b"type", "webhook", b"webhook", "webhook_id", b"webhook_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__correlation_id: _TypeAlias = _typing.Literal["correlation_id"]  # noqa: Y015
     _WhichOneofArgType__correlation_id: _TypeAlias = _typing.Literal["_correlation_id", b"_correlation_id"]  # noqa: Y015
@@ -341,6 +345,8 @@ class Delivery(_message.Message):
     _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
     _WhichOneofReturnType__task_id: _TypeAlias = _typing.Literal["task_id"]  # noqa: Y015
     _WhichOneofArgType__task_id: _TypeAlias = _typing.Literal["_task_id", b"_task_id"]  # noqa: Y015
+    _WhichOneofReturnType__webhook_id: _TypeAlias = _typing.Literal["webhook_id"]  # noqa: Y015
+    _WhichOneofArgType__webhook_id: _TypeAlias = _typing.Literal["_webhook_id", b"_webhook_id"]  # noqa: Y015
     _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["target_session_id", "webhook"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
     @_typing.overload
@@ -351,6 +357,8 @@ class Delivery(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__task_id) -> _WhichOneofReturnType__task_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__webhook_id) -> _WhichOneofReturnType__webhook_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
 

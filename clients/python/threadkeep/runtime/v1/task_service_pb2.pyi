@@ -67,6 +67,7 @@ class SubmitTaskRequest(_message.Message):
     IF_SESSION_MISSING_FIELD_NUMBER: _builtins.int
     TIMEOUTS_FIELD_NUMBER: _builtins.int
     WEBHOOK_FIELD_NUMBER: _builtins.int
+    WEBHOOKS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The idempotency key of this request."""
     session_id: _builtins.str
@@ -120,6 +121,10 @@ class SubmitTaskRequest(_message.Message):
         data is {task}: the Task in proto3 JSON with proto field names, without its input. Absent: nowhere.
         """
 
+    @_builtins.property
+    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[_webhook_pb2.TaskWebhookDraft]:
+        """Webhooks that are told of each new state after this one."""
+
     def __init__(
         self,
         *,
@@ -139,10 +144,11 @@ class SubmitTaskRequest(_message.Message):
         if_session_missing: _task_pb2.IfSessionMissing.ValueType = ...,
         timeouts: _task_pb2.TaskTimeouts | None = ...,
         webhook: _webhook_pb2.Webhook | None = ...,
+        webhooks: _abc.Iterable[_webhook_pb2.TaskWebhookDraft] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "input", b"input", "not_before", b"not_before", "queue", b"queue", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "timeouts", b"timeouts", "webhook", b"webhook"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "timeouts", b"timeouts", "webhook", b"webhook"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "_not_before", b"_not_before", "_queue", b"_queue", "_task_id", b"_task_id", "_webhook", b"_webhook", "actor", b"actor", "agent_name", b"agent_name", "create_session", b"create_session", "if_session_missing", b"if_session_missing", "input", b"input", "metadata", b"metadata", "multitask_strategy", b"multitask_strategy", "not_before", b"not_before", "priority", b"priority", "queue", b"queue", "request_id", b"request_id", "retry_policy", b"retry_policy", "session", b"session", "session_id", b"session_id", "task_id", b"task_id", "timeouts", b"timeouts", "webhook", b"webhook", "webhooks", b"webhooks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
     _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
@@ -631,3 +637,189 @@ class RetryTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RetryTaskResponse: _TypeAlias = RetryTaskResponse  # noqa: Y015
+
+@_typing.final
+class PutTaskWebhookRequest(_message.Message):
+    """Puts a webhook on a task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    task_id: _builtins.str
+    """The task's id."""
+    @_builtins.property
+    def webhook(self) -> _webhook_pb2.TaskWebhookDraft:
+        """The webhook."""
+
+    @_builtins.property
+    def actor(self) -> _payload_pb2.Actor:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        webhook: _webhook_pb2.TaskWebhookDraft | None = ...,
+        actor: _payload_pb2.Actor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "webhook", b"webhook"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "request_id", b"request_id", "task_id", b"task_id", "webhook", b"webhook"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutTaskWebhookRequest: _TypeAlias = PutTaskWebhookRequest  # noqa: Y015
+
+@_typing.final
+class PutTaskWebhookResponse(_message.Message):
+    """The webhook as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOK_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def webhook(self) -> _webhook_pb2.TaskWebhook:
+        """The webhook."""
+
+    @_builtins.property
+    def receipt(self) -> _commit_pb2.CommitReceipt:
+        """The commit that put it on."""
+
+    def __init__(
+        self,
+        *,
+        webhook: _webhook_pb2.TaskWebhook | None = ...,
+        receipt: _commit_pb2.CommitReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "webhook", b"webhook"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "webhook", b"webhook"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutTaskWebhookResponse: _TypeAlias = PutTaskWebhookResponse  # noqa: Y015
+
+@_typing.final
+class ListTaskWebhooksRequest(_message.Message):
+    """Lists a task's webhooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """The task's id."""
+    page_size: _builtins.int
+    """Most webhooks in a page. 0: 50. At most 1000."""
+    page_token: _builtins.str
+    """The previous page's next_page_token. Empty: the first page."""
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTaskWebhooksRequest: _TypeAlias = ListTaskWebhooksRequest  # noqa: Y015
+
+@_typing.final
+class ListTaskWebhooksResponse(_message.Message):
+    """A page of webhooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOKS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[_webhook_pb2.TaskWebhook]:
+        """The webhooks."""
+
+    def __init__(
+        self,
+        *,
+        webhooks: _abc.Iterable[_webhook_pb2.TaskWebhook] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "webhooks", b"webhooks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTaskWebhooksResponse: _TypeAlias = ListTaskWebhooksResponse  # noqa: Y015
+
+@_typing.final
+class DeleteTaskWebhookRequest(_message.Message):
+    """Takes a webhook off a task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    WEBHOOK_ID_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The idempotency key of this request."""
+    task_id: _builtins.str
+    """The task's id."""
+    webhook_id: _builtins.str
+    """The webhook's id."""
+    @_builtins.property
+    def actor(self) -> _payload_pb2.Actor:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        webhook_id: _builtins.str = ...,
+        actor: _payload_pb2.Actor | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "request_id", b"request_id", "task_id", b"task_id", "webhook_id", b"webhook_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTaskWebhookRequest: _TypeAlias = DeleteTaskWebhookRequest  # noqa: Y015
+
+@_typing.final
+class DeleteTaskWebhookResponse(_message.Message):
+    """The webhook is off."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def receipt(self) -> _commit_pb2.CommitReceipt:
+        """The commit that took it off."""
+
+    def __init__(
+        self,
+        *,
+        receipt: _commit_pb2.CommitReceipt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTaskWebhookResponse: _TypeAlias = DeleteTaskWebhookResponse  # noqa: Y015

@@ -70,6 +70,21 @@ class TaskServiceStub:
                 request_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskResponse.FromString,
                 _registered_method=True)
+        self.PutTaskWebhook = channel.unary_unary(
+                '/threadkeep.runtime.v1.TaskService/PutTaskWebhook',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.PutTaskWebhookRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.PutTaskWebhookResponse.FromString,
+                _registered_method=True)
+        self.ListTaskWebhooks = channel.unary_unary(
+                '/threadkeep.runtime.v1.TaskService/ListTaskWebhooks',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.ListTaskWebhooksRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.ListTaskWebhooksResponse.FromString,
+                _registered_method=True)
+        self.DeleteTaskWebhook = channel.unary_unary(
+                '/threadkeep.runtime.v1.TaskService/DeleteTaskWebhook',
+                request_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.DeleteTaskWebhookRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.DeleteTaskWebhookResponse.FromString,
+                _registered_method=True)
 
 
 class TaskServiceServicer:
@@ -132,6 +147,29 @@ class TaskServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutTaskWebhook(self, request, context):
+        """Puts a webhook on a task, or replaces the one of this id. It is no change of the task: neither its revision nor its
+        update_time moves. TASK_NOT_FOUND, LIMIT_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTaskWebhooks(self, request, context):
+        """Lists a task's webhooks, by id. TASK_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTaskWebhook(self, request, context):
+        """Takes a webhook off a task. What was on its way to it becomes a dead letter (`webhook_gone`). An id that names none of the
+        task's webhooks is passed over. TASK_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -169,6 +207,21 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.RetryTask,
                     request_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskRequest.FromString,
                     response_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskResponse.SerializeToString,
+            ),
+            'PutTaskWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutTaskWebhook,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.PutTaskWebhookRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.PutTaskWebhookResponse.SerializeToString,
+            ),
+            'ListTaskWebhooks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTaskWebhooks,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.ListTaskWebhooksRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.ListTaskWebhooksResponse.SerializeToString,
+            ),
+            'DeleteTaskWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTaskWebhook,
+                    request_deserializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.DeleteTaskWebhookRequest.FromString,
+                    response_serializer=threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.DeleteTaskWebhookResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -361,6 +414,87 @@ class TaskService:
             '/threadkeep.runtime.v1.TaskService/RetryTask',
             threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskRequest.SerializeToString,
             threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.RetryTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutTaskWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.TaskService/PutTaskWebhook',
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.PutTaskWebhookRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.PutTaskWebhookResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTaskWebhooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.TaskService/ListTaskWebhooks',
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.ListTaskWebhooksRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.ListTaskWebhooksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTaskWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.runtime.v1.TaskService/DeleteTaskWebhook',
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.DeleteTaskWebhookRequest.SerializeToString,
+            threadkeep_dot_runtime_dot_v1_dot_task__service__pb2.DeleteTaskWebhookResponse.FromString,
             options,
             channel_credentials,
             insecure,

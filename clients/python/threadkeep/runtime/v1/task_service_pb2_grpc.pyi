@@ -58,6 +58,16 @@ class TaskServiceStub:
     ids), agent, queue, priority, metadata and policies, that names the old one. TASK_NOT_FOUND, TASK_NOT_TERMINAL, and
     what SubmitTask may answer.
     """
+    PutTaskWebhook: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.PutTaskWebhookRequest, _task_service_pb2.PutTaskWebhookResponse]
+    """Puts a webhook on a task, or replaces the one of this id. It is no change of the task: neither its revision nor its
+    update_time moves. TASK_NOT_FOUND, LIMIT_EXCEEDED.
+    """
+    ListTaskWebhooks: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.ListTaskWebhooksRequest, _task_service_pb2.ListTaskWebhooksResponse]
+    """Lists a task's webhooks, by id. TASK_NOT_FOUND."""
+    DeleteTaskWebhook: _grpc.UnaryUnaryMultiCallable[_task_service_pb2.DeleteTaskWebhookRequest, _task_service_pb2.DeleteTaskWebhookResponse]
+    """Takes a webhook off a task. What was on its way to it becomes a dead letter (`webhook_gone`). An id that names none of the
+    task's webhooks is passed over. TASK_NOT_FOUND.
+    """
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -88,6 +98,16 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Submits the work of a task that has ended once more: a new task in the same session, with the same input (and message
     ids), agent, queue, priority, metadata and policies, that names the old one. TASK_NOT_FOUND, TASK_NOT_TERMINAL, and
     what SubmitTask may answer.
+    """
+    PutTaskWebhook: _aio.UnaryUnaryMultiCallable[_task_service_pb2.PutTaskWebhookRequest, _task_service_pb2.PutTaskWebhookResponse]  # type: ignore[assignment]
+    """Puts a webhook on a task, or replaces the one of this id. It is no change of the task: neither its revision nor its
+    update_time moves. TASK_NOT_FOUND, LIMIT_EXCEEDED.
+    """
+    ListTaskWebhooks: _aio.UnaryUnaryMultiCallable[_task_service_pb2.ListTaskWebhooksRequest, _task_service_pb2.ListTaskWebhooksResponse]  # type: ignore[assignment]
+    """Lists a task's webhooks, by id. TASK_NOT_FOUND."""
+    DeleteTaskWebhook: _aio.UnaryUnaryMultiCallable[_task_service_pb2.DeleteTaskWebhookRequest, _task_service_pb2.DeleteTaskWebhookResponse]  # type: ignore[assignment]
+    """Takes a webhook off a task. What was on its way to it becomes a dead letter (`webhook_gone`). An id that names none of the
+    task's webhooks is passed over. TASK_NOT_FOUND.
     """
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -158,6 +178,34 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         """Submits the work of a task that has ended once more: a new task in the same session, with the same input (and message
         ids), agent, queue, priority, metadata and policies, that names the old one. TASK_NOT_FOUND, TASK_NOT_TERMINAL, and
         what SubmitTask may answer.
+        """
+
+    @_abc_1.abstractmethod
+    def PutTaskWebhook(
+        self,
+        request: _task_service_pb2.PutTaskWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.PutTaskWebhookResponse, _abc.Awaitable[_task_service_pb2.PutTaskWebhookResponse]]:
+        """Puts a webhook on a task, or replaces the one of this id. It is no change of the task: neither its revision nor its
+        update_time moves. TASK_NOT_FOUND, LIMIT_EXCEEDED.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTaskWebhooks(
+        self,
+        request: _task_service_pb2.ListTaskWebhooksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.ListTaskWebhooksResponse, _abc.Awaitable[_task_service_pb2.ListTaskWebhooksResponse]]:
+        """Lists a task's webhooks, by id. TASK_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def DeleteTaskWebhook(
+        self,
+        request: _task_service_pb2.DeleteTaskWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_service_pb2.DeleteTaskWebhookResponse, _abc.Awaitable[_task_service_pb2.DeleteTaskWebhookResponse]]:
+        """Takes a webhook off a task. What was on its way to it becomes a dead letter (`webhook_gone`). An id that names none of the
+        task's webhooks is passed over. TASK_NOT_FOUND.
         """
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#threadkeep/runtime/v1/webhook.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\"V\n\x07Webhook\x12\x1b\n\x03url\x18\x01 \x01(\tB\t\xb2\x9f\x19\x05\x10\x01\x18\x80\x10R\x03url\x12#\n\x06secret\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x06secret\x88\x01\x01\x42\t\n\x07_secretb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#threadkeep/runtime/v1/webhook.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\"V\n\x07Webhook\x12\x1b\n\x03url\x18\x01 \x01(\tB\t\xb2\x9f\x19\x05\x10\x01\x18\x80\x10R\x03url\x12#\n\x06secret\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x02H\x00R\x06secret\x88\x01\x01\x42\t\n\x07_secret\"\xf1\x02\n\x10TaskWebhookDraft\x12*\n\nwebhook_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\twebhookId\x88\x01\x01\x12@\n\x07webhook\x18\x02 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.WebhookB\x06\xb2\x9f\x19\x02\x10\x01R\x07webhook\x12@\n\x06\x66ormat\x18\x03 \x01(\x0e\x32(.threadkeep.runtime.v1.TaskWebhookFormatR\x06\x66ormat\x12\x1d\n\x05token\x18\x04 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80\x08R\x05token\x12\x39\n\x14\x61uthorization_scheme\x18\x05 \x01(\tB\x06\xb2\x9f\x19\x02\x18@R\x13\x61uthorizationScheme\x12\x44\n\x19\x61uthorization_credentials\x18\x06 \x01(\tB\x07\xb2\x9f\x19\x03\x18\x80 R\x18\x61uthorizationCredentialsB\r\n\x0b_webhook_id\"\xf1\x01\n\x0bTaskWebhook\x12\x1d\n\nwebhook_id\x18\x01 \x01(\tR\twebhookId\x12\x38\n\x07webhook\x18\x02 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.WebhookR\x07webhook\x12@\n\x06\x66ormat\x18\x03 \x01(\x0e\x32(.threadkeep.runtime.v1.TaskWebhookFormatR\x06\x66ormat\x12\x14\n\x05token\x18\x04 \x01(\tR\x05token\x12\x31\n\x14\x61uthorization_scheme\x18\x05 \x01(\tR\x13\x61uthorizationScheme*w\n\x11TaskWebhookFormat\x12#\n\x1fTASK_WEBHOOK_FORMAT_UNSPECIFIED\x10\x00\x12 \n\x1cTASK_WEBHOOK_FORMAT_STANDARD\x10\x01\x12\x1b\n\x17TASK_WEBHOOK_FORMAT_A2A\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WEBHOOK'].fields_by_name['url']._serialized_options = b'\262\237\031\005\020\001\030\200\020'
   _globals['_WEBHOOK'].fields_by_name['secret']._loaded_options = None
   _globals['_WEBHOOK'].fields_by_name['secret']._serialized_options = b'\262\237\031\002\010\002'
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['webhook_id']._loaded_options = None
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['webhook_id']._serialized_options = b'\262\237\031\002\010\001'
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['webhook']._loaded_options = None
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['webhook']._serialized_options = b'\262\237\031\002\020\001'
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['token']._loaded_options = None
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['token']._serialized_options = b'\262\237\031\003\030\200\010'
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['authorization_scheme']._loaded_options = None
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['authorization_scheme']._serialized_options = b'\262\237\031\002\030@'
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['authorization_credentials']._loaded_options = None
+  _globals['_TASKWEBHOOKDRAFT'].fields_by_name['authorization_credentials']._serialized_options = b'\262\237\031\003\030\200 '
+  _globals['_TASKWEBHOOKFORMAT']._serialized_start=802
+  _globals['_TASKWEBHOOKFORMAT']._serialized_end=921
   _globals['_WEBHOOK']._serialized_start=98
   _globals['_WEBHOOK']._serialized_end=184
+  _globals['_TASKWEBHOOKDRAFT']._serialized_start=187
+  _globals['_TASKWEBHOOKDRAFT']._serialized_end=556
+  _globals['_TASKWEBHOOK']._serialized_start=559
+  _globals['_TASKWEBHOOK']._serialized_end=800
 # @@protoc_insertion_point(module_scope)

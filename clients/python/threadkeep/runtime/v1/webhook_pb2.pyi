@@ -5,16 +5,45 @@ Webhooks: HTTPS addresses that messages are posted to."""
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TaskWebhookFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TaskWebhookFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskWebhookFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TASK_WEBHOOK_FORMAT_UNSPECIFIED: _TaskWebhookFormat.ValueType  # 0
+    """Not stated: STANDARD."""
+    TASK_WEBHOOK_FORMAT_STANDARD: _TaskWebhookFormat.ValueType  # 1
+    """A message of type `threadkeep.task.<state>`, such as `threadkeep.task.working`, whose data is {task}: the Task in proto3 JSON
+    with proto field names, without its input.
+    """
+    TASK_WEBHOOK_FORMAT_A2A: _TaskWebhookFormat.ValueType  # 2
+    """The body is a StreamResponse of A2A 1.0 (`application/a2a+json`) with a statusUpdate; the headers are as ever."""
+
+class TaskWebhookFormat(_TaskWebhookFormat, metaclass=_TaskWebhookFormatEnumTypeWrapper):
+    """What is posted when a task changes its state."""
+
+TASK_WEBHOOK_FORMAT_UNSPECIFIED: TaskWebhookFormat.ValueType  # 0
+"""Not stated: STANDARD."""
+TASK_WEBHOOK_FORMAT_STANDARD: TaskWebhookFormat.ValueType  # 1
+"""A message of type `threadkeep.task.<state>`, such as `threadkeep.task.working`, whose data is {task}: the Task in proto3 JSON
+with proto field names, without its input.
+"""
+TASK_WEBHOOK_FORMAT_A2A: TaskWebhookFormat.ValueType  # 2
+"""The body is a StreamResponse of A2A 1.0 (`application/a2a+json`) with a statusUpdate; the headers are as ever."""
+Global___TaskWebhookFormat: _TypeAlias = TaskWebhookFormat  # noqa: Y015
 
 @_typing.final
 class Webhook(_message.Message):
@@ -52,3 +81,91 @@ class Webhook(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__secret) -> _WhichOneofReturnType__secret | None: ...
 
 Global___Webhook: _TypeAlias = Webhook  # noqa: Y015
+
+@_typing.final
+class TaskWebhookDraft(_message.Message):
+    """A webhook that is told of each new state of a task, from when it was put on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOK_ID_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    AUTHORIZATION_SCHEME_FIELD_NUMBER: _builtins.int
+    AUTHORIZATION_CREDENTIALS_FIELD_NUMBER: _builtins.int
+    webhook_id: _builtins.str
+    """Its id among those of the task. Absent: the server assigns one."""
+    format: Global___TaskWebhookFormat.ValueType
+    """What is posted."""
+    token: _builtins.str
+    """A word of the receiver's own, which each request brings back in the header `x-a2a-notification-token`. Visible ASCII. Empty:
+    none.
+    """
+    authorization_scheme: _builtins.str
+    """The scheme of the header `authorization`, such as `Bearer`. Empty: no such header."""
+    authorization_credentials: _builtins.str
+    """What follows the scheme. It is stored, and never read back. Visible ASCII."""
+    @_builtins.property
+    def webhook(self) -> Global___Webhook:
+        """The address. Required."""
+
+    def __init__(
+        self,
+        *,
+        webhook_id: _builtins.str | None = ...,
+        webhook: Global___Webhook | None = ...,
+        format: Global___TaskWebhookFormat.ValueType = ...,
+        token: _builtins.str = ...,
+        authorization_scheme: _builtins.str = ...,
+        authorization_credentials: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_webhook_id", b"_webhook_id", "webhook", b"webhook", "webhook_id", b"webhook_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_webhook_id", b"_webhook_id", "authorization_credentials", b"authorization_credentials", "authorization_scheme", b"authorization_scheme", "format", b"format", "token", b"token", "webhook", b"webhook", "webhook_id", b"webhook_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__webhook_id: _TypeAlias = _typing.Literal["webhook_id"]  # noqa: Y015
+    _WhichOneofArgType__webhook_id: _TypeAlias = _typing.Literal["_webhook_id", b"_webhook_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__webhook_id) -> _WhichOneofReturnType__webhook_id | None: ...
+
+Global___TaskWebhookDraft: _TypeAlias = TaskWebhookDraft  # noqa: Y015
+
+@_typing.final
+class TaskWebhook(_message.Message):
+    """A webhook of a task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOK_ID_FIELD_NUMBER: _builtins.int
+    WEBHOOK_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    AUTHORIZATION_SCHEME_FIELD_NUMBER: _builtins.int
+    webhook_id: _builtins.str
+    """Its id among those of the task."""
+    format: Global___TaskWebhookFormat.ValueType
+    """What is posted."""
+    token: _builtins.str
+    """The receiver's word."""
+    authorization_scheme: _builtins.str
+    """The scheme of the header `authorization`. Empty: no such header."""
+    @_builtins.property
+    def webhook(self) -> Global___Webhook:
+        """The address."""
+
+    def __init__(
+        self,
+        *,
+        webhook_id: _builtins.str = ...,
+        webhook: Global___Webhook | None = ...,
+        format: Global___TaskWebhookFormat.ValueType = ...,
+        token: _builtins.str = ...,
+        authorization_scheme: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["webhook", b"webhook"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorization_scheme", b"authorization_scheme", "format", b"format", "token", b"token", "webhook", b"webhook", "webhook_id", b"webhook_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskWebhook: _TypeAlias = TaskWebhook  # noqa: Y015

@@ -54,7 +54,7 @@ class Cards:
                     protocol_version=PROTOCOL_VERSION_1_0,
                 )
             ],
-            capabilities=a2a_pb2.AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=True),
+            capabilities=a2a_pb2.AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
             default_input_modes=_MODES,
             default_output_modes=_MODES,
             # A card names at least one skill.

@@ -26,6 +26,7 @@ from threadkeep.runtime.v1 import (
     ticket_pb2,
     ticket_service_pb2,
     ticket_service_pb2_grpc,
+    webhook_pb2,
 )
 from threadkeep_chassis.canonical import canonical_json
 from threadkeep_chassis.errors import ThreadkeepError
@@ -93,6 +94,26 @@ class Work:
         """Answers a ticket; a replay is marked. Raises what ResolveTicket says."""
         stub = ticket_service_pb2_grpc.TicketServiceStub(self._channel())
         return await _asked(stub.ResolveTicket, request, call, RUNTIME)
+
+    async def put_webhook(
+        self, call: Call, task_id: str, draft: webhook_pb2.TaskWebhookDraft
+    ) -> webhook_pb2.TaskWebhook:
+        """Puts a webhook on a task. Raises TASK_NOT_FOUND, FIELD_INVALID (the address), LIMIT_EXCEEDED."""
+        stub = task_service_pb2_grpc.TaskServiceStub(self._channel())
+        request = task_service_pb2.PutTaskWebhookRequest(request_id=new_id(), task_id=task_id, webhook=draft)
+        return (await _asked(stub.PutTaskWebhook, request, call, RUNTIME)).webhook
+
+    async def webhooks(self, call: Call, task_id: str, page_size: int, page_token: str) -> Any:
+        """A page of a task's webhooks. Raises TASK_NOT_FOUND, PAGE_TOKEN_INVALID."""
+        stub = task_service_pb2_grpc.TaskServiceStub(self._channel())
+        request = task_service_pb2.ListTaskWebhooksRequest(task_id=task_id, page_size=page_size, page_token=page_token)
+        return await _asked(stub.ListTaskWebhooks, request, call, RUNTIME)
+
+    async def delete_webhook(self, call: Call, task_id: str, webhook_id: str) -> None:
+        """Takes a webhook off a task. Raises TASK_NOT_FOUND."""
+        stub = task_service_pb2_grpc.TaskServiceStub(self._channel())
+        request = task_service_pb2.DeleteTaskWebhookRequest(request_id=new_id(), task_id=task_id, webhook_id=webhook_id)
+        await _asked(stub.DeleteTaskWebhook, request, call, RUNTIME)
 
     async def artifact_events(self, call: Call, task_id: str) -> Sequence[event_pb2.Event]:
         """The first 1,000 events that announce artifacts of the task, in order."""

@@ -19,16 +19,18 @@ from threadkeep_projection.domain.errors import TaskNotFound, TicketAmbiguous, U
 from threadkeep_projection.domain.projector import TERMINAL_TASK_STATES
 from threadkeep_projection.transports.a2a.answers import answer_of
 from threadkeep_projection.transports.a2a.cards import Cards
+from threadkeep_projection.transports.a2a.checks import check_id
 from threadkeep_projection.transports.a2a.parts import content_parts, dump
 from threadkeep_projection.transports.a2a.peers import Work, session_or_none
+from threadkeep_projection.transports.a2a.pushes import Pushes, draft_of, said_of_config
 from threadkeep_projection.transports.a2a.tasks import WAITING_STATES, name_of
 
+PUSH = "task_push_notification_config"
 TICKET = "ticket_id"
 """The key of a message's metadata that names the ticket which it answers."""
 
 _TICKET_NOT_OPEN = "TICKET_NOT_OPEN"
 _CLIENT = payload_pb2.Actor(kind=payload_pb2.ACTOR_KIND_CLIENT)
-_MOST_CHARACTERS = 256
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,10 @@ class Sent:
 class Sending:
     """Takes messages."""
 
-    def __init__(self, work: Work, cards: Cards) -> None:
+    def __init__(self, work: Work, cards: Cards, pushes: Pushes) -> None:
         self._work = work
         self._cards = cards
+        self._pushes = pushes
 
     async def send(self, call: Call, request: a2a_pb2.SendMessageRequest) -> Sent:
         """Raises what the fields' rules say, TaskNotFound, TicketAmbiguous, UnsupportedOperation, AGENT_UNRESOLVED."""
@@ -88,7 +91,10 @@ class Sending:
         else:
             submission.create_session.CopyFrom(session_service_pb2.SessionDraft())
         submission.agent_name = agent_name or await self._cards.only_name(call)
-        response = await self._work.submit(call, submission)
+        if request.configuration.HasField(PUSH):
+            submission.webhooks.append(draft_of(request.configuration.task_push_notification_config))
+        with said_of_config("webhooks[0]", f"configuration.{PUSH}."):
+            response = await self._work.submit(call, submission)
         return Sent(response.task, response.receipt.last_event_sequence)
 
     async def _answer(self, call: Call, request: a2a_pb2.SendMessageRequest) -> Sent:
@@ -101,7 +107,11 @@ class Sending:
         if replayed is not None:
             return Sent(await self._work.task(call, task.task_id), replayed)
         ticket = _asked(task, message, [one for one in tickets if one.state == ticket_pb2.TICKET_STATE_OPEN])
-        response = await self._work.answer(call, _resolution(ticket, answer_of(ticket, message), message))
+        answer = answer_of(ticket, message)
+        if request.configuration.HasField(PUSH):
+            # First, so that what the answer brings about is told.
+            await self._pushes.put(call, task.task_id, request.configuration.task_push_notification_config)
+        response = await self._work.answer(call, _resolution(ticket, answer, message))
         return Sent(await self._work.task(call, task.task_id), response.receipt.last_event_sequence)
 
     async def _replayed(self, call: Call, message: a2a_pb2.Message, tickets: Sequence[ticket_pb2.Ticket]) -> int | None:
@@ -134,14 +144,6 @@ class Sending:
         if tenant not in ("", task.agent_name):
             raise TaskNotFound(task_id)
         return task
-
-
-def check_id(path: str, value: str, *, required: bool = False) -> None:
-    """Raises FieldInvalid for what is no id."""
-    if required and not value:
-        raise FieldInvalid(path, "is required")
-    if len(value) > _MOST_CHARACTERS or any(ord(one) < 32 or 127 <= ord(one) < 160 for one in value):
-        raise FieldInvalid(path, f"has at most {_MOST_CHARACTERS} characters, none of them a control character")
 
 
 def _asked(

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from a2a.types import a2a_pb2, a2a_pb2_grpc
 from a2a.utils.constants import MAX_LIST_TASKS_PAGE_SIZE, VERSION_HEADER
+from google.protobuf import empty_pb2
 
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_chassis.paging import PageBuilder, Pager
@@ -21,9 +22,11 @@ from threadkeep_projection.domain.errors import VersionNotSupported
 from threadkeep_projection.store.task_states import TaskStateFilter
 from threadkeep_projection.transports.a2a.artifacts import Budget
 from threadkeep_projection.transports.a2a.cards import Cards
+from threadkeep_projection.transports.a2a.checks import check_id
 from threadkeep_projection.transports.a2a.following import Following, response_of
 from threadkeep_projection.transports.a2a.peers import Work
-from threadkeep_projection.transports.a2a.sending import Sending, check_id
+from threadkeep_projection.transports.a2a.pushes import Pushes
+from threadkeep_projection.transports.a2a.sending import Sending
 from threadkeep_projection.transports.a2a.tasks import DEFAULT_HISTORY, MOST_HISTORY, Tasks
 
 MAJOR_VERSION = "1"
@@ -41,6 +44,7 @@ class A2ARooms:
     sending: Sending
     following: Following
     tasks: Tasks
+    pushes: Pushes
 
 
 class A2AService(a2a_pb2_grpc.A2AServiceServicer):
@@ -52,7 +56,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.SendMessageRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.SendMessageResponse:
         """Opens a task or answers one, and waits until it is final or asks something, unless told not to."""
-        call, history = _call(), _history(request.configuration)
+        call, history = _call(request), _history(request.configuration)
         sent = await self.rooms.sending.send(call, request)
         if request.configuration.return_immediately:
             return a2a_pb2.SendMessageResponse(task=await self.rooms.tasks.shown(call, sent.task, history))
@@ -65,7 +69,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.SendMessageRequest, context: grpc.aio.ServicerContext
     ) -> None:
         """Opens a task or answers one, and streams what becomes of it."""
-        call, history = _call(), _history(request.configuration)
+        call, history = _call(request), _history(request.configuration)
         with self.rooms.streaming.admit(A2A) as stream:
             sent = await self.rooms.sending.send(call, request)
             first = a2a_pb2.StreamResponse(task=await self.rooms.tasks.shown(call, sent.task, history))
@@ -76,7 +80,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
 
     async def SubscribeToTask(self, request: a2a_pb2.SubscribeToTaskRequest, context: grpc.aio.ServicerContext) -> None:
         """Streams a task that has not ended: first as it is, then what becomes of it."""
-        call = _call()
+        call = _call(request)
         with self.rooms.streaming.admit(A2A) as stream:
             task = await self.rooms.sending.known(call, request.id, request.tenant, "id")
             async with aclosing(self.rooms.following.subscribed(call, task)) as responses:
@@ -85,7 +89,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
 
     async def GetTask(self, request: a2a_pb2.GetTaskRequest, context: grpc.aio.ServicerContext) -> a2a_pb2.Task:
         """A task as it is."""
-        call, history = _call(), _history(request)
+        call, history = _call(request), _history(request)
         task = await self.rooms.sending.known(call, request.id, request.tenant, "id")
         return await self.rooms.tasks.shown(call, task, history)
 
@@ -93,7 +97,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.ListTasksRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.ListTasksResponse:
         """Tasks of the scope, the one that changed last first."""
-        call = _call()
+        call = _call(request)
         if request.HasField("page_size") and not 1 <= request.page_size <= MAX_LIST_TASKS_PAGE_SIZE:
             raise FieldInvalid("page_size", f"must lie between 1 and {MAX_LIST_TASKS_PAGE_SIZE}")
         history = _history(request, default=0)
@@ -117,18 +121,53 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
 
     async def CancelTask(self, request: a2a_pb2.CancelTaskRequest, context: grpc.aio.ServicerContext) -> a2a_pb2.Task:
         """Asks for a task's cancellation; one that a worker holds is canceled soon."""
-        call = _call()
+        call = _call(request)
         task = await self.rooms.sending.known(call, request.id, request.tenant, "id")
         fields = request.metadata.fields
         reason = fields["reason"].string_value if "reason" in fields else ""
         response = await self.rooms.work.cancel(call, task.task_id, reason)
         return await self.rooms.tasks.shown(call, response.task, DEFAULT_HISTORY)
 
+    async def CreateTaskPushNotificationConfig(
+        self, request: a2a_pb2.TaskPushNotificationConfig, context: grpc.aio.ServicerContext
+    ) -> a2a_pb2.TaskPushNotificationConfig:
+        """Puts a webhook on a task, or replaces the one of this id."""
+        call = await self._for_task(request)
+        return await self.rooms.pushes.put(call, request.task_id, request)
+
+    async def GetTaskPushNotificationConfig(
+        self, request: a2a_pb2.GetTaskPushNotificationConfigRequest, context: grpc.aio.ServicerContext
+    ) -> a2a_pb2.TaskPushNotificationConfig:
+        """A webhook of a task."""
+        call = await self._for_task(request)
+        return await self.rooms.pushes.get(call, request)
+
+    async def ListTaskPushNotificationConfigs(
+        self, request: a2a_pb2.ListTaskPushNotificationConfigsRequest, context: grpc.aio.ServicerContext
+    ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
+        """The webhooks of a task."""
+        call = await self._for_task(request)
+        return await self.rooms.pushes.list(call, request)
+
+    async def DeleteTaskPushNotificationConfig(
+        self, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest, context: grpc.aio.ServicerContext
+    ) -> empty_pb2.Empty:
+        """Takes a webhook off a task."""
+        call = await self._for_task(request)
+        await self.rooms.pushes.delete(call, request)
+        return empty_pb2.Empty()
+
     async def GetExtendedAgentCard(
         self, request: a2a_pb2.GetExtendedAgentCardRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.AgentCard:
         """The card of the agent that `tenant` names."""
-        return await self.rooms.cards.card(_call(), request.tenant)
+        return await self.rooms.cards.card(_call(request), request.tenant)
+
+    async def _for_task(self, request: Any) -> Call:
+        """The call about a task that the tenant has. Raises TaskNotFound."""
+        call = _call(request)
+        await self.rooms.sending.known(call, request.task_id, request.tenant, "task_id")
+        return call
 
     async def _write(self, context: grpc.aio.ServicerContext, stream: Stream, response: a2a_pb2.StreamResponse) -> None:
         """Writes a frame. Raises SlowConsumer when it waits too long for its reader."""
@@ -140,8 +179,9 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
             raise stream.cut() from error
 
 
-def _call() -> Call:
-    """The call. Raises VersionNotSupported."""
+def _call(request: Any) -> Call:
+    """The call. Raises VersionNotSupported, FieldInvalid (a tenant that is no name)."""
+    check_id("tenant", request.tenant)
     call = current_call()
     version = call.metadata.get(VERSION_HEADER.lower(), "")
     if isinstance(version, str) and version and version.partition(".")[0] != MAJOR_VERSION:

@@ -14,6 +14,7 @@ from threadkeep_projection.transports.a2a.artifacts import Artifacts
 from threadkeep_projection.transports.a2a.cards import Cards
 from threadkeep_projection.transports.a2a.following import Following
 from threadkeep_projection.transports.a2a.peers import Contents, Definitions, Work
+from threadkeep_projection.transports.a2a.pushes import Pushes
 from threadkeep_projection.transports.a2a.sending import Sending
 from threadkeep_projection.transports.a2a.service import A2ARooms, A2AService
 from threadkeep_projection.transports.a2a.tasks import Tasks
@@ -32,5 +33,6 @@ def a2a_rooms(
     artifacts = Artifacts(work, Contents(peers))
     cards = Cards(Definitions(peers), address)
     tasks = Tasks(work, artifacts, reading, freshness)
-    sending, following = Sending(work, cards), Following(work, tasks, artifacts)
-    return A2ARooms(pager, reading, streaming, work, cards, sending, following, tasks)
+    pushes = Pushes(work)
+    sending, following = Sending(work, cards, pushes), Following(work, tasks, artifacts)
+    return A2ARooms(pager, reading, streaming, work, cards, sending, following, tasks, pushes)
