@@ -33,8 +33,7 @@ class Policy:
     http_origins: Sequence[str] = ()
     """Origins that HTTP tools and MCP servers may be at, such as `https://api.example:8443`; `*` for every one."""
     provider_origins: Sequence[str] = ()
-    """Origins that providers' endpoints may be at; `*` for every one. What a provider's library calls without an endpoint
-    needs no entry."""
+    """Origins that providers' endpoints may be at; `*` for every one. A provider without an endpoint needs none."""
     mcp_commands: Sequence[str] = ()
     """Commands that MCP servers may be started with, word for word."""
     variables: Sequence[str] = ()
