@@ -37,7 +37,7 @@ class _Projected(Case):
     async def applied(self) -> int:
         """How many events the follower has applied."""
         status = await self.operate("GetStatus", admin_service_pb2.GetStatusRequest())
-        return int(status.shares[0].applied_count)
+        return sum(share.applied_count for share in status.shares)
 
     async def wait_applied(self, count: int) -> None:
         """Returns once the follower has applied as many."""
