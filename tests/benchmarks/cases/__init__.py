@@ -14,6 +14,7 @@ from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
 from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
 from tests.benchmarks.cases.idle import EventsIdle
 from tests.benchmarks.cases.langgraph import GraphAsync1, GraphAsync16, GraphSync1, GraphSync16, ListLarge
+from tests.benchmarks.cases.scaling import Scaling1, Scaling2, Scaling4
 from tests.benchmarks.cases.threads import ListSessions, ViewLongThread
 from tests.benchmarks.cases.work import AcquireDeep, SubmitToDone
 from tests.benchmarks.harness import Case
@@ -22,6 +23,9 @@ CASES: tuple[type[Case], ...] = (
     Commit64,
     CommitLatency,
     CommitLongThread,
+    Scaling1,
+    Scaling2,
+    Scaling4,
     ViewLongThread,
     ListSessions,
     SubmitToDone,
