@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import ClassVar
 
 from tests.benchmarks.harness import Case
-from tests.benchmarks.load import Generator
 
 CALLERS = 64
 GENERATORS = 2
 CONNECTIONS = 16
 """Of each generator: the kernel deals out connections, and few would land unevenly."""
+
+
+class Generator:
+    """Load from a process of its own; see tests/benchmarks/load.py."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, address: str, callers: int, connections: int) -> Generator:
+        """Starts it; each of its callers has a session of its own."""
+        command = [sys.executable, "-m", "tests.benchmarks.load", address, str(callers), str(connections)]
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+
+    async def rate(self, kind: str, seconds: float) -> float:
+        """Calls per second."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{kind} {seconds}\n".encode())
+        line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the load generator ended")
+        return float(line)
+
+    async def close(self) -> None:
+        """Ends it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
 
 
 class Scaling1(Case):
