@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.processes import BIN, Processes
-from tests.support.suite import Suite
+from tests.support.suite import HOOKS, Suite
 from tests.support.waiting import eventually
 from threadkeep import AsyncClient
 from threadkeep.runtime.v1 import commit_pb2
@@ -82,6 +82,10 @@ async def test_sessions_and_tasks_from_a_script(shell: Shell) -> None:
     assert task["input"]["messages"]["messages"][0]["parts"] == [{"text": "from a pipe"}]
     assert (await shell.json("runs", "get", task["run_id"]))["task_id"] == task["task_id"]
     assert (await shell.fails("tasks", "wait", task["task_id"], "--for", "0.2"))[0] == WAIT_TIMEOUT
+    hook = await shell.json("tasks", "webhooks", "put", task["task_id"], f"{HOOKS}/a", "--id", "w", "--format", "a2a")
+    assert (hook["webhook_id"], hook["format"]) == ("w", "TASK_WEBHOOK_FORMAT_A2A")
+    assert await shell.json("tasks", "webhooks", "list", task["task_id"]) == [hook]
+    await shell.json("tasks", "webhooks", "delete", task["task_id"], "w")
     busy, error = await shell.fails("tasks", "submit", "again", "--agent", "greeter", "--session", "s-1")
     assert (busy, error["reason"]) == (1, "SESSION_BUSY")
     assert "threadkeep tasks list" in error["advice"]

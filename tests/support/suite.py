@@ -67,7 +67,7 @@ class Suite:
     ) -> "Suite":
         """Prepares databases and starts the services.
 
-        `settings` are more settings by service: `{"runtime": {"lease_ttl_seconds": 1}}`.
+        `settings` are more settings by service, and of what hosts them: `{"runtime": {"lease_ttl_seconds": 1}}`.
         """
         suite = cls(databases, backend, topology, settings or {}, services, clock)
         await suite._prepare_databases()
@@ -149,11 +149,15 @@ class Suite:
 
     async def _host(self, services: tuple[str, ...]) -> None:
         from threadkeep_chassis.hosting import Host
+        from threadkeep_chassis.settings import ServerSettings
 
         built = [self._build(service) for service in services]
         listen = self.addresses.get(services[0], "127.0.0.1:0")
         host = Host(
-            built, listen=listen, peers={name: at for name, at in self.addresses.items() if name not in services}
+            built,
+            listen=listen,
+            peers={name: at for name, at in self.addresses.items() if name not in services},
+            settings=ServerSettings(**self._settings.get("host", {})),
         )
         self._hosts.append(host)
         await host.start()

@@ -1,6 +1,7 @@
 """A suite whose runtime lives by a clock that a test moves: time decides there, and nobody waits for it."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.support.runtime import Runtime
 from tests.support.suite import Suite
 from threadkeep_chassis.clock import ManualClock
 
-LOOKS = {"runtime": {"recovery_interval_seconds": 0.05, "signal_poll_seconds": 0.1}}
+LOOKS: dict[str, dict[str, Any]] = {"runtime": {"recovery_interval_seconds": 0.05, "signal_poll_seconds": 0.1}}
 
 
 class Timed(Runtime):

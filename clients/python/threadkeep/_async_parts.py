@@ -307,6 +307,7 @@ class Messages(Part):
 
     list = _pages(projection.list_messages)
     get = _unary(projection.get_message)
+    search = _pages(projection.search_messages)
 
 
 class Summaries(Part):

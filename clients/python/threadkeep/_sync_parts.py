@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import Any, Unpack
 
 from threadkeep import _content
 from threadkeep._api import (
@@ -26,58 +25,13 @@ from threadkeep._api import (
     tickets,
     worker,
 )
-from threadkeep._rpc.context import CallContext, CallOptions
-from threadkeep._rpc.method import Call, Feed, PagedCall
-from threadkeep._rpc.subscriptions import Subscription
-from threadkeep._rpc.transport import Transport
+from threadkeep._sync_calls import Part
+from threadkeep._sync_calls import feed as _feed
+from threadkeep._sync_calls import pages as _pages
+from threadkeep._sync_calls import unary as _unary
 from threadkeep.artifacts.v1.artifact_pb2 import ArtifactVersion
 from threadkeep.errors import WaitTimeout
 from threadkeep.runtime.v1 import commit_pb2, event_pb2, store_pb2, task_pb2, worker_service_pb2
-
-A = ParamSpec("A")
-T = TypeVar("T")
-P = TypeVar("P")
-
-
-class Part:
-    """A part of a client: it runs calls."""
-
-    def __init__(self, transport: Transport, context: CallContext, options: CallOptions) -> None:
-        self._transport, self._context, self._options = transport, context, options
-
-    def _run(self, call: Call[T]) -> T:
-        return self._transport.unary(call, self._context, self._options)
-
-
-def _unary(convert: Callable[A, Call[T]]) -> Callable[Concatenate[Part, A], T]:
-    @wraps(convert)
-    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> T:
-        return self._run(convert(*args, **kwargs))
-
-    return run
-
-
-def _pages(convert: Callable[A, PagedCall[T]]) -> Callable[Concatenate[Part, A], Iterator[T]]:
-    @wraps(convert)
-    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> Iterator[T]:
-        return _iterate(self, convert(*args, **kwargs))
-
-    return run
-
-
-def _iterate(part: Part, paged: PagedCall[T]) -> Iterator[T]:
-    call: Call[Any] | None = paged.first
-    while call is not None:
-        yield from paged.items(page := part._run(call))
-        call = paged.after(page)
-
-
-def _feed(convert: Callable[A, Feed[T, P]]) -> Callable[Concatenate[Part, A], Subscription[T, P]]:
-    @wraps(convert)
-    def run(self: Part, *args: A.args, **kwargs: A.kwargs) -> Subscription[T, P]:
-        return Subscription(convert(*args, **kwargs), self._transport, self._context, self._options)
-
-    return run
 
 
 class Sessions(Part):
@@ -331,6 +285,7 @@ class Messages(Part):
 
     list = _pages(projection.list_messages)
     get = _unary(projection.get_message)
+    search = _pages(projection.search_messages)
 
 
 class Summaries(Part):

@@ -87,6 +87,7 @@ def build(settings: ArtifactsSettings, *, clock: Clock | None = None) -> Service
         )
         opened.append(database)
         await prepare(database, MIGRATIONS)
+        surroundings.health.follow("artifacts", database)
         pager = Pager(await load_token_secret(database))
         blobs = content_store(settings, database)
         await blobs.start()

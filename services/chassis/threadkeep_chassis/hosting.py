@@ -23,6 +23,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 from prometheus_client.registry import Collector
 
 from threadkeep.common.v1 import server_info_service_pb2_grpc
+from threadkeep_chassis.health import HealthWatch
 from threadkeep_chassis.interceptors import ChassisInterceptor
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.rules import AdoptedService, service_rules
@@ -53,6 +54,8 @@ class Surroundings:
     """Set once calls are served; loops that call services of this host wait for it."""
     registry: CollectorRegistry
     """Where the service's metrics go."""
+    health: HealthWatch
+    """Told of the service's database: `health.follow(name, database)`."""
 
 
 @dataclass
@@ -103,6 +106,14 @@ class Host:
         self._server: grpc.aio.Server | None = None
         self._interceptor: ChassisInterceptor | None = None
         self._health = health.aio.HealthServicer()
+        self._watch = HealthWatch(
+            self._set_serving,
+            self.registry,
+            every_seconds=self._settings.health_check_seconds,
+            after_seconds=self._settings.unhealthy_after_seconds,
+        )
+        self._away: set[str] = set()
+        """The services whose databases are away."""
         self._started: list[Service] = []
         self._metrics_server: Any = None
         self.metrics_port: int | None = None
@@ -120,7 +131,7 @@ class Host:
         is_bound_last = self._settings.reuse_port and not self._listen.endswith(":0")
         self.address = self._listen if is_bound_last else self._bind(server)
         addresses = {**self._peers, **{service.name: self.address for service in self.services}}
-        surroundings = Surroundings(self.address, addresses, self.draining, self._serving, self.registry)
+        surroundings = Surroundings(self.address, addresses, self.draining, self._serving, self.registry, self._watch)
         try:
             for service in self.services:
                 self._started.append(service)
@@ -133,6 +144,7 @@ class Host:
             await self.stop(0)
             raise
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        self._watch.start()
         self._serving.set()
         _log.info("serving", address=self.address, services=[service.name for service in self.services])
 
@@ -190,6 +202,15 @@ class Host:
         for name in ("", INFO_SERVICE, *self._names(), *(service.name for service in self.services)):
             await self._health.set(name, status)
 
+    async def _set_serving(self, name: str, serves: bool) -> None:
+        (self._away.discard if serves else self._away.add)(name)
+        service = next(one for one in self.services if one.name == name)
+        status = health_pb2.HealthCheckResponse
+        for one in (name, *service.grpc_services):
+            await self._health.set(one, status.SERVING if serves else status.NOT_SERVING)
+        # The server as a whole is what all of its services are.
+        await self._health.set("", status.NOT_SERVING if self._away else status.SERVING)
+
     def _start_metrics(self) -> None:
         if self._settings.metrics_listen is None:
             return
@@ -209,6 +230,7 @@ class Host:
         grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
+        await self._watch.stop()
         if self._serving.is_set():
             await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         self.draining.begin()

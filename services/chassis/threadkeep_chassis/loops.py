@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge, Histogram
 
 from threadkeep_chassis.errors import Unavailable
 from threadkeep_chassis.logs import fault_facts
 
 CRASHES = Counter("threadkeep_loop_crashes", "Background loops that failed and were started again", ["loop"])
+
+SECONDS = Histogram(
+    "threadkeep_loop_seconds", "Duration of one turn of a repeated loop that did not fail", ["loop"],
+    buckets=(0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 60, 600),
+)  # fmt: skip
+LAST_DONE = Gauge("threadkeep_loop_last_done_timestamp_seconds", "When a loop's last turn was done", ["loop"])
 
 _log = structlog.get_logger("threadkeep.loops")
 
@@ -38,7 +45,10 @@ class Loops:
 
         async def repeat() -> None:
             while not self.stopping.is_set():
+                started = time.perf_counter()
                 await work()
+                SECONDS.labels(name).observe(time.perf_counter() - started)
+                LAST_DONE.labels(name).set_to_current_time()
                 await self.pause(seconds * random.uniform(0.9, 1.1))
 
         self.add(name, repeat)

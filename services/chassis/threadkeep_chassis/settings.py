@@ -37,6 +37,11 @@ class ServerSettings(BaseSettings):
     )
     grace_seconds: float = Field(default=5.0, ge=0, description="What a stop leaves to calls under way.")
 
+    health_check_seconds: float = Field(default=2.0, gt=0, description="How often health asks for PostgreSQL.")
+    unhealthy_after_seconds: float = Field(
+        default=10.0, ge=0, description="Without its database for so long, a service is NOT_SERVING."
+    )
+
     max_message_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, description="Largest message received.")
     max_metadata_bytes: int = Field(default=64 * 1024, ge=1024, description="Largest call metadata received.")
     max_concurrent_rpcs: int = Field(default=2000, ge=1, description="Calls at once; more are RESOURCE_EXHAUSTED.")

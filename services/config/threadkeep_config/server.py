@@ -50,6 +50,7 @@ def build(settings: ConfigSettings) -> Service:
             settings.database_url, "config", settings=settings.database_settings()
         )
         await prepare(database, MIGRATIONS)
+        around.health.follow("config", database)
         secret = await load_token_secret(database)
         signals = state["signals"] = signals_for(
             database, direct_url=settings.database_direct_url, poll_seconds=settings.signal_poll_seconds

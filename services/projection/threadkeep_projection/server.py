@@ -121,6 +121,7 @@ def build(settings: Settings, *, clock: Clock | None = None) -> Service:
         )
         opened.append(database)
         await prepare(database, MIGRATIONS)
+        around.health.follow("projection", database)
         signals = signals_for(
             database, direct_url=settings.database_direct_url, poll_seconds=settings.signal_poll_seconds
         )

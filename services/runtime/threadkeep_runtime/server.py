@@ -35,8 +35,8 @@ from threadkeep_chassis.peers import Peers
 from threadkeep_chassis.signals import signals_for
 from threadkeep_runtime.commands import Commands, QueuePlaces
 from threadkeep_runtime.commands.deletions import Sweeper
-from threadkeep_runtime.commands.retention import Purger
-from threadkeep_runtime.commands.schedules import Firing
+from threadkeep_runtime.commands.retention import PurgeMetrics, Purger
+from threadkeep_runtime.commands.schedules import FireMetrics, Firing
 from threadkeep_runtime.feeds.feeds import Feeds
 from threadkeep_runtime.feeds.metrics import FeedMetrics
 from threadkeep_runtime.feeds.replicas import join_replicas
@@ -133,6 +133,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         )
         closing.append(database.close)
         await prepare(database, MIGRATIONS)
+        around.health.follow("runtime", database)
         secret = await load_token_secret(database)
         async with database.read() as connection:
             partitions = len((await connection.run(log_head)).positions)
@@ -192,7 +193,12 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
         commands = Commands(database, pipeline, ConfigPeer(peers), signals, checks[0], places, checks[1], sweeper)
         rooms = Rooms(database, commands, pipeline, pager, Receipts(secret), limits, settings, webhooks)
         purger = Purger(
-            database, pipeline, sweeper, settings.receipt_ttl_seconds, settings.outbox.delivered_ttl_seconds
+            database,
+            pipeline,
+            sweeper,
+            settings.receipt_ttl_seconds,
+            settings.outbox.delivered_ttl_seconds,
+            PurgeMetrics(around.registry),
         )
         retention.purger = purger
         for servicer in (
@@ -205,7 +211,7 @@ def build(settings: RuntimeSettings, *, clock: Clock | None = None) -> Service:
 
         recovery = Recovery(database, pipeline)
         loops.every("recovery", settings.recovery_interval_seconds, recovery.run_once)
-        firing = Firing(database, submitter(rooms), settings.schedule_grace_seconds)
+        firing = Firing(database, submitter(rooms), settings.schedule_grace_seconds, FireMetrics(around.registry))
         loops.every("schedules", settings.schedule_interval_seconds, Schedules(database, firing).run_once)
         loops.every("receipts", PURGE_SECONDS, purger.purge_receipts)
         loops.every("retention", settings.retention_interval_seconds, Retention(database, purger).run_once)

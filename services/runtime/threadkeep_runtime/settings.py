@@ -12,6 +12,7 @@ from threadkeep_runtime.loops.outbox_settings import OutboxSettings
 LIMITS = (
     Limit("max_event_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the event."),
     Limit("max_task_input_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the input."),
+    Limit("max_task_result_bytes", 4 * 1024 * 1024, "Store the content as an artifact and name it in the result."),
     Limit("max_audit_bytes", 64 * 1024, "Store the content as an artifact and name it in the details."),
     Limit("max_verified_commits", 1000, "Per call. Follow next_page_token."),
     Limit("max_message_fact_bytes", 1024 * 1024, "Store the content as an artifact and name it in the message."),

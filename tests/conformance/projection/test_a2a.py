@@ -246,6 +246,7 @@ async def test_bad_messages_are_invalid_params_that_name_the_field(at: Agency) -
         (message(a2a_pb2.Part(data=struct_pb2.Value(number_value=float("nan")))), "message.parts[0].data"),
         (message("x", context_id="a\nb"), "message.context_id"),
         (message("x", message_id="m" * 300), "message.message_id"),
+        (message(*["x"] * 257), "message.parts"),
         (message("nul \x00"), "message.parts[0].text"),
         (a2a_pb2.Message(message_id="m", role=a2a_pb2.ROLE_AGENT, parts=[a2a_pb2.Part(text="x")]), "message.role"),
     ):
@@ -257,8 +258,9 @@ async def test_bad_messages_are_invalid_params_that_name_the_field(at: Agency) -
             await client.list_tasks(request, context=at.context)
     with pytest.raises(InvalidParamsError):
         await client.get_task(a2a_pb2.GetTaskRequest(id="x", history_length=-1), context=at.context)
-    with pytest.raises(InvalidParamsError):
-        await client.get_task(a2a_pb2.GetTaskRequest(id=""), context=at.context)
+    for ugly_request in (a2a_pb2.GetTaskRequest(id=""), a2a_pb2.GetTaskRequest(id="x", tenant="a\nb")):
+        with pytest.raises(InvalidParamsError):
+            await client.get_task(ugly_request, context=at.context)
 
 
 @pytest.mark.rule("P6", "X1")

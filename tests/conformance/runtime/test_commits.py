@@ -275,3 +275,15 @@ async def test_the_receipt_comes_before_the_fence_and_the_version(runtime: Runti
     assert again.receipt.replay
     again.receipt.replay = False
     assert again == first
+
+
+@pytest.mark.rule("X9")
+async def test_a_result_beyond_the_limit_names_the_limit_and_a_smaller_one_ends_the_run(runtime: Runtime) -> None:
+    held = await runtime.lease()
+    ended = commit_pb2.RunEnded(cause=run_pb2.RUN_END_CAUSE_SUCCEEDED, result=text(bytes(4 * 1024 * 1024)))
+    details = await refused(runtime.work(held, ended=ended))
+    assert (details.reason, details.metadata["limit"]) == ("LIMIT_EXCEEDED", "max_task_result_bytes")
+    assert "artifact" in details.metadata["advice"]
+    ended.result.data = bytes(4 * 1024 * 1024 - 100)
+    assert (await runtime.work(held, ended=ended)).run.state == run_pb2.RUN_STATE_ENDED
+    assert (await runtime.task(held.task.task_id)).result == ended.result

@@ -193,7 +193,11 @@ async def test_after_a_crash_of_the_server_a_status_is_believed_only_where_it_ca
     try:
         async with wire_to(private.socket_folder) as wire:
             url = await private.empty_database()
-            async with _opened_through(wire, url) as database:
+            # Who asks is answered, however slowly the server recovers: the answer decides, not the time.
+            patient = DatabaseSettings(commit_outcome_timeout_seconds=120.0)
+            async with _opened_through(wire, url, patient) as database:
+                before = await _life(private)
+                assert before is not None
                 wire.next_commit = Cut.AFTER_COMMIT
 
                 async def crash_at_the_cut() -> None:
@@ -203,7 +207,12 @@ async def test_after_a_crash_of_the_server_a_status_is_believed_only_where_it_ca
                     pid = connection.get_server_pid()
                     os.kill(pid, signal.SIGKILL)
                     connection.terminate()
-                    await eventually(lambda: _answers(private), timeout=120)
+
+                    async def has_risen() -> bool:
+                        # The server that was killed still answers, until its postmaster has noticed.
+                        return await _life(private) not in (None, before)
+
+                    await eventually(has_risen, timeout=120)
                     wire.is_refusing = False
 
                 crashing = asyncio.create_task(crash_at_the_cut())
@@ -237,20 +246,23 @@ async def test_a_transaction_that_takes_too_long_is_ended_by_the_server(database
                 await connection.execute(sa.text("SELECT pg_sleep(5)"))
 
 
-async def _answers(postgres: Postgres) -> bool:
+async def _life(postgres: Postgres) -> str | None:
+    """Which of its lives a server is in; None while it does not answer."""
     try:
-        connection = await asyncpg.connect(postgres.url(), timeout=2)
-    except (OSError, asyncpg.PostgresError, TimeoutError):
-        return False
-    await connection.close()
-    return True
+        connection = await asyncpg.connect(postgres.url(), timeout=10)
+        try:
+            return str(await connection.fetchval("SELECT stats_reset FROM pg_stat_bgwriter"))
+        finally:
+            connection.terminate()
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError):
+        return None
 
 
 @asynccontextmanager
-async def _opened_through(wire: Wire, url: str) -> AsyncIterator[Database]:
+async def _opened_through(wire: Wire, url: str, settings: DatabaseSettings = QUICK) -> AsyncIterator[Database]:
     async with opened(url):
         pass
-    database = await Database.open(wire.url(url), "probe", settings=QUICK)
+    database = await Database.open(wire.url(url), "probe", settings=settings)
     try:
         yield database
     finally:

@@ -63,6 +63,15 @@ async def list_messages(world: World) -> message_service_pb2.ListMessagesRequest
     return message_service_pb2.ListMessagesRequest(session_id=made.task.session_id, freshness=fresh(made.receipt))
 
 
+@register("MessageService.SearchMessages", "session_id")
+async def search_messages(world: World) -> message_service_pb2.SearchMessagesRequest:
+    made = await world.submit()
+    text = made.task.input.messages.messages[0].parts[0].text
+    return message_service_pb2.SearchMessagesRequest(
+        session_id=made.task.session_id, query=text, freshness=fresh(made.receipt)
+    )
+
+
 @register("MessageService.GetMessage", "session_id", "message_id")
 async def get_message(world: World) -> message_service_pb2.GetMessageRequest:
     made = await world.submit()

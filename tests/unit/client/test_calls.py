@@ -1,5 +1,6 @@
 """What every call of both clients does: scopes, errors, retries with one request_id, pages, feeds that go on."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import grpc
 import pytest
 
 from tests.support.far_end import FarEnd, Refusal
+from tests.unit.chassis.probe import ProbeServicer, hosted
 from threadkeep import AsyncClient, Client, errors
 from threadkeep.common.v1 import error_reason_pb2
 from threadkeep.runtime.v1 import (
@@ -237,6 +239,30 @@ def test_a_subscription_whose_cursor_is_gone_says_so(far_end: FarEnd, client: Cl
     with pytest.raises(errors.CursorExpired) as caught:
         next(client.events.subscribe(session_id="s-1", after=b"1"))
     assert caught.value.resume_cursor == b"42"
+
+
+@pytest.mark.rule("X9")
+@pytest.mark.parametrize("service", ["sessions", "config"])
+async def test_a_message_far_above_the_limit_is_the_documented_error(service: str) -> None:
+    """gRPC itself refuses what a server does not even read; whoever calls learns the same as for a little too much."""
+    servicer = ProbeServicer()
+    async with hosted(servicer, max_message_bytes=2048) as (host, _):
+        text = "x" * 3_000_000
+
+        async def ask(client: AsyncClient) -> None:
+            await (client.sessions.get(text) if service == "sessions" else client.config.get("agent", text))
+
+        async with AsyncClient(host.address, scope={"a": "b"}) as client:
+            with pytest.raises(errors.LimitExceeded) as caught:
+                await ask(client)
+        facts = caught.value.metadata
+        assert (facts["limit"], facts["advice"]) == (
+            "max_message_bytes",
+            "Stream it, page it, or store an artifact.",
+        )
+        assert int(facts["actual"]) > 3_000_000 > int(facts["most_bytes_read"]) > 2048
+        with Client(host.address, scope={"a": "b"}) as blocking, pytest.raises(errors.LimitExceeded):
+            await asyncio.to_thread(blocking.sessions.get, text)
 
 
 def test_importing_stubs_loads_nothing_of_the_client() -> None:

@@ -10,9 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.support.one_thread import OneThread, put
 from tests.support.thread_facts import Keys
+from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_runtime.domain.commands import Ended
 from threadkeep_runtime.domain.errors import LeaseLost, LeaseRequired
-from threadkeep_runtime.domain.messages import MessageNotFound
+from threadkeep_runtime.domain.messages import MessageNotFound, MessageSourceMixed
 from threadkeep_runtime.domain.values import LeaseRef
 
 KINDS = st.lists(st.sampled_from(["append", "append", "replace", "remove"]), max_size=5)
@@ -26,17 +27,20 @@ class FactHistories(RuleBasedStateMachine):
         self.thread = OneThread()
         self.leases: list[LeaseRef] = []
         self.names = 0
+        self.source = ""
+        """Where the session's messages come from: what its first commit with any decides, for good (P2)."""
 
     def name(self) -> str:
         """A new name."""
         self.names += 1
         return f"{self.names:06d}"
 
-    @initialize(at_first=st.integers(0, 300))
+    @initialize(at_first=st.one_of(st.just(0), st.integers(0, 300)))
     def begin(self, at_first: int) -> None:
         """A conversation that is short, or close to where its places are written down."""
         self.thread.submit()
         kinds = ["append"] * at_first
+        self.source = "FACTS" if kinds else ""
         self.thread.commit(messages=self.thread.conversation.changes(kinds, self.name), state=self.keys.commands(1))
 
     @property
@@ -73,19 +77,29 @@ class FactHistories(RuleBasedStateMachine):
         state = self.keys.commands(add, in_run=leased)
         try:
             self.thread.commit(lease, messages=changes, state=state, ops=(put(self.name()),) if saves else ())
+        except MessageSourceMixed:
+            assert self.source == "CHECKPOINTS"
+            assert changes
+            assert is_current if leased else held is None
+            assert (self.keys.values["sum"], self.thread.conversation.shown) == (total, shown)
+            return
         except (LeaseLost, LeaseRequired):
             assert not is_current if leased else held is not None
             assert (self.keys.values["sum"], self.thread.conversation.shown) == (total, shown)
             return
         assert is_current if leased else held is None
         assert self.keys.values["sum"] == total + add
+        assert not (changes and self.source == "CHECKPOINTS")
+        self.source = self.source or ("FACTS" if changes else "CHECKPOINTS" if saves else "")
 
     @rule(kinds=KINDS)
     def name_what_is_not_there(self, kinds: list[str]) -> None:
         """A commit with one bad change is refused whole."""
         shown = self.thread.conversation.shown
         changes = self.thread.conversation.changes([*kinds, "zombie"], self.name)
-        expected = MessageNotFound if self.thread.lease is None else LeaseRequired
+        expected: type[ThreadkeepError] = MessageSourceMixed if self.source == "CHECKPOINTS" else MessageNotFound
+        if self.thread.lease is not None:
+            expected = LeaseRequired
         with pytest.raises(expected):
             self.thread.commit(messages=changes)
         assert self.thread.conversation.shown == shown
@@ -94,6 +108,6 @@ class FactHistories(RuleBasedStateMachine):
 FactHistories.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
-@pytest.mark.rule("R11", "R12", "R17", "R3")
+@pytest.mark.rule("R11", "R12", "R17", "R3", "P2")
 class TestFactHistories(FactHistories.TestCase):
     """See FactHistories."""

@@ -9,6 +9,7 @@ import typer
 
 from threadkeep.runtime.v1 import task_pb2
 from threadkeep_cli.exits import Exit, UsageProblem
+from threadkeep_cli.groups import task_webhooks
 from threadkeep_cli.groups.common import (
     AgentOption,
     All,
@@ -24,6 +25,7 @@ from threadkeep_cli.parsing import parse_enums, parse_json, parse_pairs, parse_t
 from threadkeep_cli.session import Session, command
 
 app = typer.Typer(help="Tasks: requested work.", no_args_is_help=True)
+app.add_typer(task_webhooks.app, name="webhooks")
 
 COLUMNS: tuple[Column, ...] = (
     ("TASK", field("task_id")),

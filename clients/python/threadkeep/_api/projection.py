@@ -12,6 +12,7 @@ from typing import Any
 
 from threadkeep._api.values import given, to_duration, to_timestamp
 from threadkeep._rpc.method import Call, Feed, PagedCall, method, new_request_id, whole
+from threadkeep.common.v1 import content_pb2
 from threadkeep.projection.v1 import (
     admin_service_pb2,
     message_pb2,
@@ -22,6 +23,7 @@ from threadkeep.projection.v1 import (
 from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2
 
 _MESSAGES = method(message_service_pb2, "MessageService", "ListMessages")
+_SEARCH = method(message_service_pb2, "MessageService", "SearchMessages")
 _MESSAGE = method(message_service_pb2, "MessageService", "GetMessage")
 _SUMMARY = {
     kind: (
@@ -76,6 +78,31 @@ def list_messages(
         session_id=session_id, page_size=page_size, newest_first=newest_first, **_fresh(at_least, max_wait)
     )
     return PagedCall(Call(_MESSAGES, request, whole, wait=_wait(at_least, max_wait)), lambda page: page.messages)
+
+
+def search_messages(
+    session_id: str,
+    query: str,
+    *,
+    roles: Sequence[content_pb2.MessageRole.ValueType] = (),
+    newest_first: bool = False,
+    at_least: bytes | None = None,
+    max_wait: float = DEFAULT_FRESHNESS_WAIT,
+    page_size: int = 0,
+) -> PagedCall[message_service_pb2.MessageMatch]:
+    """Messages that answer the query, in the order of the conversation: `both words "these together" beg* -without`.
+
+    Raises SessionNotFound, FreshnessTimeout.
+    """
+    request = message_service_pb2.SearchMessagesRequest(
+        session_id=session_id,
+        query=query,
+        roles=roles,
+        page_size=page_size,
+        newest_first=newest_first,
+        **_fresh(at_least, max_wait),
+    )
+    return PagedCall(Call(_SEARCH, request, whole, wait=_wait(at_least, max_wait)), lambda page: page.matches)
 
 
 def get_message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from threadkeep import errors
 from threadkeep._errors import ThreadkeepError, Violation
 
 DOMAIN = "threadkeep"
+_FRAME = re.compile(r"message larger than max \((\d+) vs\. (\d+)\)")
+_ADVICE = "Stream it, page it, or store an artifact."
 STATUS_KEY = "grpc-status-details-bin"
 
 _FAMILIES: Mapping[grpc.StatusCode, type[ThreadkeepError]] = {
@@ -29,7 +32,25 @@ def typed_error(error: grpc.RpcError) -> ThreadkeepError:
     family = _FAMILIES.get(code, ThreadkeepError)
     raw = next((value for key, value in _call(error, "trailing_metadata") or () if key == STATUS_KEY), None)
     typed = _from_status(raw, family, message, code) if raw is not None else None
+    if typed is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        typed = _too_large(message)
     return typed if typed is not None else family(message, code=code)
+
+
+def _too_large(message: str) -> ThreadkeepError | None:
+    """What gRPC itself says of a message that is far beyond the server's limit, in the words of the contract (X9).
+
+    The server looks at what is somewhat above its limit and refuses it by name; the rest is not even read.
+    """
+    found = _FRAME.search(message)
+    if found is None:
+        return None
+    actual, read = found.groups()
+    return errors.LimitExceeded(
+        f"max_message_bytes is exceeded, this message has {actual} bytes. {_ADVICE}",
+        code=grpc.StatusCode.RESOURCE_EXHAUSTED,
+        metadata={"limit": "max_message_bytes", "actual": actual, "most_bytes_read": read, "advice": _ADVICE},
+    )
 
 
 def _from_status(

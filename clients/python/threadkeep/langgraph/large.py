@@ -12,6 +12,7 @@ from typing import Any
 from threadkeep._api import threads
 from threadkeep._rpc.method import Call, new_request_id
 from threadkeep.common.v1 import server_info_service_pb2
+from threadkeep.errors import LimitExceeded
 from threadkeep.runtime.v1 import checkpoint_pb2, checkpoint_service_pb2
 
 ALWAYS_FITS = 256 * 1024
@@ -29,6 +30,19 @@ Staging = Call[checkpoint_service_pb2.StageChunkResponse]
 def message_limit(info: server_info_service_pb2.GetServerInfoResponse) -> int:
     """The largest message that a server takes, in bytes."""
     return next((int(one.value) for one in info.limits if one.name == "max_message_bytes"), 16 * 1024 * 1024)
+
+
+def check_result(size: int, info: server_info_service_pb2.GetServerInfoResponse) -> None:
+    """Raises LimitExceeded for a result that the server would refuse. A state has no such bound: it is staged."""
+    limit = next((int(one.value) for one in info.limits if one.name == "max_task_result_bytes"), message_limit(info))
+    if size > limit:
+        advice = "Store the content as an artifact and name it in the result."
+        raise LimitExceeded(
+            f"max_task_result_bytes is {limit}, this is {size}. {advice}",
+            metadata={
+                "limit": "max_task_result_bytes", "maximum": str(limit), "actual": str(size), "advice": advice
+            },
+        )  # fmt: skip
 
 
 def stage(operations: Collection[Operation], limit: int) -> Iterator[Staging]:

@@ -22,7 +22,7 @@ from langgraph.types import Command
 
 from threadkeep.client import AsyncClient, Client
 from threadkeep.errors import Contention, DeadlineExceeded, LeaseLost, ThreadkeepError, Unavailable
-from threadkeep.langgraph import idclock
+from threadkeep.langgraph import idclock, large
 from threadkeep.langgraph.commit_queue import CommitQueue, committed
 from threadkeep.langgraph.io_loop import IoLoop
 from threadkeep.langgraph.run_saver import Durability, RunSaver
@@ -175,11 +175,18 @@ class Execution:
             if self._live is not None:
                 await self._live.close()
             try:
+                await self._check_result(working.result())
                 await committed(self.queue.finish(working.result()))
             except (LeaseLost, *_OUTAGES):
                 raise
             except ThreadkeepError as refused:
                 await self._fail(refused)
+
+    async def _check_result(self, disposition: commit_pb2.RunAwaiting | commit_pb2.RunEnded) -> None:
+        """Refuses what the server would refuse, while the state that is queued can still be committed. Raises
+        LimitExceeded."""
+        if isinstance(disposition, commit_pb2.RunEnded) and disposition.result.ByteSize() > large.ALWAYS_FITS:
+            large.check_result(disposition.result.ByteSize(), await self._client.info.get("runtime"))
 
     async def _fail(self, error: BaseException) -> None:
         # What the server refused comes first: the graph only saw its own write fail.

@@ -32,6 +32,7 @@ from threadkeep_chassis.database.sql import (
     utc_day,
 )
 from threadkeep_chassis.database.url import DatabaseUrl, DatabaseUrlInvalid
+from threadkeep_chassis.database.words import WordSet, has_words, word_index
 
 __all__ = [
     "BigSerialId",
@@ -50,10 +51,12 @@ __all__ = [
     "SyncConnection",
     "TransactionLost",
     "UtcTimestamp",
+    "WordSet",
     "Writer",
     "contains_text",
     "database_now",
     "database_now_plus",
+    "has_words",
     "insert",
     "insert_or_ignore",
     "is_connection_lost",
@@ -71,4 +74,5 @@ __all__ = [
     "transaction_id",
     "upsert",
     "utc_day",
+    "word_index",
 ]

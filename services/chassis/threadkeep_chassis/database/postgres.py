@@ -162,7 +162,10 @@ class PostgresBackend:
                 status = await asyncio.wait_for(
                     finish(self._ask(session, xid)), max(0.1, deadline - asyncio.get_running_loop().time())
                 )
-            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except (
+                TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError
+            ):  # fmt: skip
+                # The last one: the server went away while the driver was reading.
                 status = None
             if status == "committed":
                 return

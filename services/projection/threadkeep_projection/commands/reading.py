@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from threadkeep_chassis.database import Database
+from threadkeep_chassis.database import Connection, Database
 from threadkeep_projection.domain.errors import MessageNotFound, RunNotFound, SessionNotFound, TaskNotFound
 from threadkeep_projection.domain.values import Message, Poison, Task
+from threadkeep_projection.domain.words import Query
 from threadkeep_projection.store import poison, reads, task_states
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
+from threadkeep_projection.store.search import search_messages
 from threadkeep_projection.store.task_states import TaskStateFilter
 from threadkeep_projection.store.usage import UsageFilter, UsageTotal, list_usage
 
@@ -103,14 +105,29 @@ class Reading:
         async with self._database.read(snapshot=True) as connection:
             if await reads.get_session(connection, scope_key, session_id) is None:
                 raise SessionNotFound(session_id)
-            place: int | None = None
-            if after is not None:
-                place, is_itself = await reads.place_of(connection, scope_key, session_id, after[0])
-                if newest_first and not is_itself:
-                    # Its predecessor stands for it, and was not shown yet.
-                    place += 1
+            place = await _place(connection, scope_key, session_id, after, newest_first=newest_first)
             return await reads.list_messages(
                 connection, scope_key, session_id, after=place, newest_first=newest_first, limit=limit
+            )
+
+    async def search(
+        self,
+        scope_key: str,
+        session_id: str,
+        query: Query,
+        roles: Sequence[str],
+        after: Sequence[Any] | None,
+        *,
+        newest_first: bool,
+        limit: int,
+    ) -> list[Message]:
+        """A page of the messages that answer a query; pages go on as those of `messages`. Raises SessionNotFound."""
+        async with self._database.read(snapshot=True) as connection:
+            if await reads.get_session(connection, scope_key, session_id) is None:
+                raise SessionNotFound(session_id)
+            place = await _place(connection, scope_key, session_id, after, newest_first=newest_first)
+            return await search_messages(
+                connection, scope_key, session_id, query, roles, after=place, newest_first=newest_first, limit=limit
             )
 
     async def usage(
@@ -126,3 +143,14 @@ class Reading:
         """A page of events that could not be projected, with their sessions; `after` is (session_id, sequence)."""
         async with self._database.read() as connection:
             return await poison.list_poison(connection, scope_key, session_id, after, limit)
+
+
+async def _place(
+    connection: Connection, scope_key: str, session_id: str, after: Sequence[Any] | None, *, newest_first: bool
+) -> int | None:
+    """The position behind which a page begins that follows the key (message_id,)."""
+    if after is None:
+        return None
+    place, is_itself = await reads.place_of(connection, scope_key, session_id, after[0])
+    # Of one that was taken out, the predecessor stands for it, and was not shown yet.
+    return place + 1 if newest_first and not is_itself else place

@@ -15,6 +15,7 @@ from threadkeep.projection.v1 import summary_service_pb2 as pb
 from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_projection.domain.values import Content, Message, Usage
+from threadkeep_projection.domain.words import Query, excerpt_of
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
 from threadkeep_projection.store.usage import AGENT, DAY, MODEL, UsageFilter, UsageTotal
 
@@ -106,6 +107,23 @@ def message_to_proto(session_id: str, message: Message) -> message_pb2.Message:
     if content.usage is not None:
         rendered.usage.CopyFrom(usage_to_proto(content.usage))
     return rendered
+
+
+def match_to_proto(session_id: str, message: Message, query: Query) -> message_service_pb2.MessageMatch:
+    """A message that answers a query, and where."""
+    match = message_service_pb2.MessageMatch(message=message_to_proto(session_id, message))
+    excerpt = excerpt_of(message.content, query) if message.content is not None else None
+    if excerpt is not None:
+        match.excerpt.part, match.excerpt.text = excerpt.part, excerpt.text
+        for start, end in excerpt.matches:
+            match.excerpt.matches.add(start=start, end=end)
+    return match
+
+
+def wanted_roles(roles: Iterable[content_pb2.MessageRole.ValueType]) -> list[str]:
+    """Names of roles; one that this server does not know is no message's."""
+    known = content_pb2.MessageRole
+    return [known.Name(r).removeprefix("MESSAGE_ROLE_") if r in known.values() else "(unknown)" for r in roles]
 
 
 def usage_to_proto(usage: Usage) -> content_pb2.TokenUsage:

@@ -13,7 +13,7 @@ from threadkeep_chassis.database import Connection
 from threadkeep_chassis.paging import after_key
 from threadkeep_projection.domain.values import Message, Run, Session, Task, Usage
 from threadkeep_projection.store import rows
-from threadkeep_projection.tables import messages, runs, session_entries, sessions, task_entries, tasks
+from threadkeep_projection.tables import SHOWN_MESSAGE, messages, runs, session_entries, sessions, task_entries, tasks
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ async def list_runs(
 
 async def get_message(connection: Connection, scope_key: str, session_id: str, message_id: str) -> Message | None:
     """A message of the conversation as it stands, or None."""
-    statement = sa.select(messages).where(
+    statement = sa.select(*SHOWN_MESSAGE).where(
         messages.c.scope_key == scope_key,
         messages.c.session_id == session_id,
         messages.c.message_id == message_id,
@@ -149,7 +149,7 @@ async def list_messages(
 ) -> list[Message]:
     """Messages in the order of the conversation, or backwards, behind the position `after`."""
     position = messages.c.position
-    statement = sa.select(messages).where(
+    statement = sa.select(*SHOWN_MESSAGE).where(
         messages.c.scope_key == scope_key, messages.c.session_id == session_id, position.is_not(None)
     )
     if newest_first:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from threadkeep_chassis.canonical import canonical_digest
 from threadkeep_projection.domain.values import Content, Input, Introduction, Message, Poison, Run, Session, Task, Usage
+from threadkeep_projection.domain.words import indexed_words, searched_text
 
 Row = dict[str, Any]
 
@@ -14,6 +16,11 @@ Row = dict[str, Any]
 def entry_digest(key: str, value: str) -> str:
     """What stands for a metadata entry where it is filtered by."""
     return canonical_digest([key, value])
+
+
+def word_prefix(scope_key: str, session_id: str) -> str:
+    """What stands before a session's words in the index, so that a word costs what it occurs in this session."""
+    return hashlib.sha256(f"{scope_key}\x00{session_id}".encode()).hexdigest()[:10]
 
 
 def usage_of(row: Any) -> Usage:
@@ -132,6 +139,7 @@ def run_of(row: Any) -> Run:
 def message_row(scope_key: str, session_id: str, message: Message) -> Row:
     """All columns of a message."""
     content, usage, introduction = message.content, message.usage, message.introduction
+    searched = searched_text(content) if content is not None else None
     return {
         "scope_key": scope_key,
         "session_id": session_id,
@@ -149,6 +157,9 @@ def message_row(scope_key: str, session_id: str, message: Message) -> Row:
         "output_tokens": usage.output_tokens if usage is not None else None,
         "total_tokens": usage.total_tokens if usage is not None else None,
         "create_time": introduction.time,
+        "role": content.role if content is not None else None,
+        "searched": searched,
+        "words": indexed_words(searched, word_prefix(scope_key, session_id)) if searched is not None else None,
     }
 
 

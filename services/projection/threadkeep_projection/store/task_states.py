@@ -13,7 +13,7 @@ from threadkeep_chassis.database import Connection
 from threadkeep_chassis.paging import after_key
 from threadkeep_projection.domain.values import Message, Task
 from threadkeep_projection.store import rows
-from threadkeep_projection.tables import messages, tasks
+from threadkeep_projection.tables import SHOWN_MESSAGE, messages, tasks
 
 MOST_COUNTED = 10_000
 """A count goes no further."""
@@ -54,7 +54,7 @@ async def messages_of_task(
     Looks at four messages for each one wanted: tools may have said much in between.
     """
     statement = (
-        sa.select(messages)
+        sa.select(*SHOWN_MESSAGE)
         .where(
             messages.c.scope_key == scope_key,
             messages.c.task_id == task_id,

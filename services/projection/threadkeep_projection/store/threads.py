@@ -15,6 +15,7 @@ from threadkeep_projection.domain.projector import Draft, named_rows, needs_inpu
 from threadkeep_projection.domain.values import Event, Message, Usage
 from threadkeep_projection.store import rows
 from threadkeep_projection.tables import (
+    SHOWN_MESSAGE,
     inputs,
     messages,
     poison_events,
@@ -48,7 +49,7 @@ _MESSAGES = _of_keys(
     messages,
     "scope_key",
     "session_id",
-    columns=[column for column in messages.c if column.name not in ("content", "excerpt")],
+    columns=[column for column in SHOWN_MESSAGE if column.name not in ("content", "excerpt")],
 )
 _INPUTS = _of_keys(inputs, "scope_key", "session_id")
 

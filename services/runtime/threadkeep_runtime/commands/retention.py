@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter
+
 from threadkeep_chassis.database import Connection, Database, SyncConnection
 from threadkeep_runtime.commands.deletions import Sweeper
 from threadkeep_runtime.domain.commands import Command, DeleteSession, PurgeThread, RemoveCheckpoints
@@ -43,6 +45,18 @@ class Counts:
     delivered: int = 0
 
 
+class PurgeMetrics:
+    """What purges count (X15)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.purged = Counter("threadkeep_purged", "What retention has removed, by kind", ["kind"], registry=registry)
+
+    def count(self, counts: Counts) -> None:
+        """Adds what one purge removed."""
+        for kind in Counts.__slots__:
+            self.purged.labels(kind).inc(getattr(counts, kind))
+
+
 async def _go_on() -> None:
     """Nobody else's turn."""
 
@@ -57,6 +71,7 @@ class Purger:
         sweeper: Sweeper,
         receipts_seconds: float,
         delivered_seconds: float,
+        metrics: PurgeMetrics,
     ) -> None:
         """How long receipts and delivered messages live where no policy says more, or other."""
         self._delivered_seconds = delivered_seconds
@@ -64,6 +79,7 @@ class Purger:
         self._pipeline = pipeline
         self._sweeper = sweeper
         self._receipts_seconds = receipts_seconds
+        self._metrics = metrics
 
     async def policy(self, scope_key: str) -> StoredPolicy:
         """The scope's policy."""
@@ -81,6 +97,20 @@ class Purger:
         `before_each` is awaited before each batch; what it raises ends the purge. Raises SessionNotFound, Unavailable.
         """
         counts = Counts()
+        try:
+            await self._apply(scope_key, policy, counts, before_each, session_id)
+        finally:
+            self._metrics.count(counts)
+        return counts
+
+    async def _apply(
+        self,
+        scope_key: str,
+        policy: Policy,
+        counts: Counts,
+        before_each: Callable[[], Awaitable[None]],
+        session_id: str | None,
+    ) -> None:
         if session_id is None:
             await self._purge_sessions(scope_key, policy, counts, before_each)
         elif await self._read(reads.find_session, thread_key_of(scope_key, session_id)) is None:
@@ -93,7 +123,6 @@ class Purger:
             counts.receipts = await self._purge_receipts((scope_key, policy.receipts_seconds))
         if policy.delivered_seconds is not None and session_id is None:
             counts.delivered = await self._purge_delivered((scope_key, policy.delivered_seconds))
-        return counts
 
     async def sweep_histories(self, before_each: Callable[[], Awaitable[None]] = _go_on) -> None:
         """Deletes the rows below all floors."""
@@ -111,11 +140,14 @@ class Purger:
                 if policy.receipts_seconds is not None:
                     total += await self._purge_receipts((scope_key, policy.receipts_seconds))
             after = policies[-1][0]
+        self._metrics.count(Counts(receipts=total))
         return total
 
     async def purge_delivered(self) -> int:
         """Deletes delivered messages past the server's time, in every scope without a time of its own."""
-        return await self._purge_delivered(None)
+        delivered = await self._purge_delivered(None)
+        self._metrics.count(Counts(delivered=delivered))
+        return delivered
 
     async def _purge_delivered(self, scope: tuple[str, float] | None) -> int:
         def once(connection: SyncConnection, now: datetime) -> int:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from threadkeep_chassis.canonical import parse_json
 from threadkeep_chassis.database import Connection, Database
@@ -33,6 +34,23 @@ _log = structlog.get_logger("threadkeep.schedules")
 FIRE = "threadkeep.runtime.v1.ScheduleService/Fire"
 AT_ONCE = 16
 
+_LATE = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600, 86400)
+
+
+class FireMetrics:
+    """What schedules count (X15)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.fires = Counter(
+            "threadkeep_schedule_fires", "Fires, by what became of them: submitted, refused, skipped (a look that left "
+            "out all that was due), put_off (tried again later)",
+            ["outcome"], registry=registry,
+        )  # fmt: skip
+        self.lag = Histogram(
+            "threadkeep_schedule_lag_seconds", "How late fires were made", registry=registry, buckets=_LATE
+        )
+
+
 SubmitFire = Callable[[Origin, Schedule, str], Awaitable[None]]
 """Submits the task of the fire of this name. Raises what SubmitTask raises."""
 
@@ -40,10 +58,11 @@ SubmitFire = Callable[[Origin, Schedule, str], Awaitable[None]]
 class Firing:
     """Makes the fires that are due."""
 
-    def __init__(self, database: Database, submit: SubmitFire, grace_seconds: float) -> None:
+    def __init__(self, database: Database, submit: SubmitFire, grace_seconds: float, metrics: FireMetrics) -> None:
         self._database = database
         self._submit = submit
         self._grace = timedelta(seconds=grace_seconds)
+        self.metrics = metrics
 
     async def deal_with(self, due: DueSchedule) -> int:
         """Makes or leaves out what is due of a schedule; returns how many fires were made.
@@ -62,12 +81,15 @@ class Firing:
         # Cron expressions are gone through step by step, beside the loop that serves calls.
         fires = await asyncio.to_thread(calendar.latest, first, now, wanted)
         chosen = chosen_fires(schedule.policy, fires, now, self._grace, schedule.max_missed)
-        if not chosen:
-            await self._record(schedule, None, calendar.after(now))
+        if not chosen and await self._record(schedule, None, calendar.after(now)):
+            self.metrics.fires.labels("skipped").inc()
         for number, fire_time in enumerate(chosen):
             fire = await self._make(schedule, scope, fire_time, now)
             following = chosen[number + 1] if number + 1 < len(chosen) else calendar.after(fire_time)
             recorded = await self._record(schedule, fire, following)
+            if recorded:
+                self.metrics.fires.labels("refused" if fire.task_id is None else "submitted").inc()
+                self.metrics.lag.observe((now - fire_time).total_seconds())
             found = await self._read(schedule)
             is_same = found is not None and (found.incarnation, found.revision) == (
                 schedule.incarnation,
@@ -127,6 +149,7 @@ async def fire_all(firing: Firing, found: list[DueSchedule], failed: Callable[[D
                 _log.warning("a fire has to wait", reason=error.reason)
             except Exception as error:
                 _log.error("a fire failed", **fault_facts(error))
+            firing.metrics.fires.labels("put_off").inc()
             failed(due)
             return 0
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from threadkeep_chassis.errors import LimitExceeded
@@ -27,6 +27,7 @@ STANDARD, A2A = "STANDARD", "A2A"
 """What a task's webhook is told: in our own form, or in A2A's."""
 A2A_JSON = "application/a2a+json"
 CANCELED = "CANCELED"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Target(NamedTuple):
@@ -180,7 +181,13 @@ def _a2a_body(task: Task, now: datetime) -> bytes:
     }
     text = task.failure.message if task.failure is not None else task.cancel_reason if task.state == CANCELED else None
     if text:
-        said = {"messageId": f"status-{task.task_id}", **context, "role": "ROLE_AGENT", "parts": [{"text": text}]}
+        moment = (now - _EPOCH) // timedelta(microseconds=1)
+        said = {
+            "messageId": f"status-{task.task_id}-{moment}",
+            **context,
+            "role": "ROLE_AGENT",
+            "parts": [{"text": text}],
+        }
         status["message"] = said
     return json.dumps({"statusUpdate": {**context, "status": status}}, ensure_ascii=False).encode()
 

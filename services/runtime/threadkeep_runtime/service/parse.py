@@ -287,10 +287,10 @@ def disposition_of(commit: commit_pb2.ThreadCommit, new_id: NewId, limits: Limit
                 for index, draft in enumerate(commit.awaiting.tickets)
             )
         )
-    return _ended(commit.ended)
+    return _ended(commit.ended, limits)
 
 
-def _ended(ended: commit_pb2.RunEnded) -> Ended:
+def _ended(ended: commit_pb2.RunEnded, limits: Limits) -> Ended:
     path = "commit.ended"
     cause = enum_name(run_pb2.RunEndCause, ended.cause, "RUN_END_CAUSE_", f"{path}.cause")
     if cause not in ("SUCCEEDED", "FAILED", "CANCELED"):
@@ -299,6 +299,7 @@ def _ended(ended: commit_pb2.RunEnded) -> Ended:
         raise FieldInvalid(f"{path}.failure", "is required with FAILED, and goes with nothing else")
     if ended.HasField("result") and cause != "SUCCEEDED":
         raise FieldInvalid(f"{path}.result", "goes with SUCCEEDED only")
+    limits.check("max_task_result_bytes", ended.result.ByteSize())
     return Ended(
         cause,
         payload_of(ended.result) if ended.HasField("result") else None,

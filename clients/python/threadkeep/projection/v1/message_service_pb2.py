@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from threadkeep.common.v1 import content_pb2 as threadkeep_dot_common_dot_v1_dot_content__pb2
 from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot_options__pb2
 from threadkeep.projection.v1 import message_pb2 as threadkeep_dot_projection_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/projection/v1/message_service.proto\x12\x18threadkeep.projection.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\"threadkeep/common/v1/options.proto\x1a&threadkeep/projection/v1/message.proto\"f\n\tFreshness\x12#\n\x08\x61t_least\x18\x01 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x07\x61tLeast\x12\x34\n\x08max_wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07maxWait\"\xe0\x01\n\x13ListMessagesRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\x12!\n\x0cnewest_first\x18\x04 \x01(\x08R\x0bnewestFirst\x12\x41\n\tfreshness\x18\x05 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"}\n\x14ListMessagesResponse\x12=\n\x08messages\x18\x01 \x03(\x0b\x32!.threadkeep.projection.v1.MessageR\x08messages\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa8\x01\n\x11GetMessageRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\'\n\nmessage_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tmessageId\x12\x41\n\tfreshness\x18\x03 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"Q\n\x12GetMessageResponse\x12;\n\x07message\x18\x01 \x01(\x0b\x32!.threadkeep.projection.v1.MessageR\x07message2\xf8\x01\n\x0eMessageService\x12u\n\x0cListMessages\x12-.threadkeep.projection.v1.ListMessagesRequest\x1a..threadkeep.projection.v1.ListMessagesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\nGetMessage\x12+.threadkeep.projection.v1.GetMessageRequest\x1a,.threadkeep.projection.v1.GetMessageResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.threadkeep/projection/v1/message_service.proto\x12\x18threadkeep.projection.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\"threadkeep/common/v1/content.proto\x1a\"threadkeep/common/v1/options.proto\x1a&threadkeep/projection/v1/message.proto\"f\n\tFreshness\x12#\n\x08\x61t_least\x18\x01 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x07\x61tLeast\x12\x34\n\x08max_wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07maxWait\"\xe0\x01\n\x13ListMessagesRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1b\n\tpage_size\x18\x02 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x03 \x01(\tR\tpageToken\x12!\n\x0cnewest_first\x18\x04 \x01(\x08R\x0bnewestFirst\x12\x41\n\tfreshness\x18\x05 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"}\n\x14ListMessagesResponse\x12=\n\x08messages\x18\x01 \x03(\x0b\x32!.threadkeep.projection.v1.MessageR\x08messages\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa8\x01\n\x11GetMessageRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\'\n\nmessage_id\x18\x02 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tmessageId\x12\x41\n\tfreshness\x18\x03 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"Q\n\x12GetMessageResponse\x12;\n\x07message\x18\x01 \x01(\x0b\x32!.threadkeep.projection.v1.MessageR\x07message\"\xc4\x02\n\x15SearchMessagesRequest\x12\'\n\nsession_id\x18\x01 \x01(\tB\x08\xb2\x9f\x19\x04\x08\x01\x10\x01R\tsessionId\x12\x1f\n\x05query\x18\x02 \x01(\tB\t\xb2\x9f\x19\x05\x10\x01\x18\x80 R\x05query\x12?\n\x05roles\x18\x03 \x03(\x0e\x32!.threadkeep.common.v1.MessageRoleB\x06\xb2\x9f\x19\x02\x18\x08R\x05roles\x12!\n\x0cnewest_first\x18\x04 \x01(\x08R\x0bnewestFirst\x12\x1b\n\tpage_size\x18\x05 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x06 \x01(\tR\tpageToken\x12\x41\n\tfreshness\x18\x07 \x01(\x0b\x32#.threadkeep.projection.v1.FreshnessR\tfreshness\"2\n\x08TextSpan\x12\x14\n\x05start\x18\x01 \x01(\x05R\x05start\x12\x10\n\x03\x65nd\x18\x02 \x01(\x05R\x03\x65nd\"t\n\x0cMatchExcerpt\x12\x12\n\x04part\x18\x01 \x01(\x05R\x04part\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12<\n\x07matches\x18\x03 \x03(\x0b\x32\".threadkeep.projection.v1.TextSpanR\x07matches\"\x8d\x01\n\x0cMessageMatch\x12;\n\x07message\x18\x01 \x01(\x0b\x32!.threadkeep.projection.v1.MessageR\x07message\x12@\n\x07\x65xcerpt\x18\x02 \x01(\x0b\x32&.threadkeep.projection.v1.MatchExcerptR\x07\x65xcerpt\"\x82\x01\n\x16SearchMessagesResponse\x12@\n\x07matches\x18\x01 \x03(\x0b\x32&.threadkeep.projection.v1.MessageMatchR\x07matches\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\xf5\x02\n\x0eMessageService\x12u\n\x0cListMessages\x12-.threadkeep.projection.v1.ListMessagesRequest\x1a..threadkeep.projection.v1.ListMessagesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12o\n\nGetMessage\x12+.threadkeep.projection.v1.GetMessageRequest\x1a,.threadkeep.projection.v1.GetMessageResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x12{\n\x0eSearchMessages\x12/.threadkeep.projection.v1.SearchMessagesRequest\x1a\x30.threadkeep.projection.v1.SearchMessagesResponse\"\x06\xaa\x9f\x19\x02\x08\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,20 +43,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETMESSAGEREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
   _globals['_GETMESSAGEREQUEST'].fields_by_name['message_id']._loaded_options = None
   _globals['_GETMESSAGEREQUEST'].fields_by_name['message_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_SEARCHMESSAGESREQUEST'].fields_by_name['session_id']._loaded_options = None
+  _globals['_SEARCHMESSAGESREQUEST'].fields_by_name['session_id']._serialized_options = b'\262\237\031\004\010\001\020\001'
+  _globals['_SEARCHMESSAGESREQUEST'].fields_by_name['query']._loaded_options = None
+  _globals['_SEARCHMESSAGESREQUEST'].fields_by_name['query']._serialized_options = b'\262\237\031\005\020\001\030\200 '
+  _globals['_SEARCHMESSAGESREQUEST'].fields_by_name['roles']._loaded_options = None
+  _globals['_SEARCHMESSAGESREQUEST'].fields_by_name['roles']._serialized_options = b'\262\237\031\002\030\010'
   _globals['_MESSAGESERVICE'].methods_by_name['ListMessages']._loaded_options = None
   _globals['_MESSAGESERVICE'].methods_by_name['ListMessages']._serialized_options = b'\252\237\031\002\010\002'
   _globals['_MESSAGESERVICE'].methods_by_name['GetMessage']._loaded_options = None
   _globals['_MESSAGESERVICE'].methods_by_name['GetMessage']._serialized_options = b'\252\237\031\002\010\002'
-  _globals['_FRESHNESS']._serialized_start=184
-  _globals['_FRESHNESS']._serialized_end=286
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=289
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=513
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=515
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=640
-  _globals['_GETMESSAGEREQUEST']._serialized_start=643
-  _globals['_GETMESSAGEREQUEST']._serialized_end=811
-  _globals['_GETMESSAGERESPONSE']._serialized_start=813
-  _globals['_GETMESSAGERESPONSE']._serialized_end=894
-  _globals['_MESSAGESERVICE']._serialized_start=897
-  _globals['_MESSAGESERVICE']._serialized_end=1145
+  _globals['_MESSAGESERVICE'].methods_by_name['SearchMessages']._loaded_options = None
+  _globals['_MESSAGESERVICE'].methods_by_name['SearchMessages']._serialized_options = b'\252\237\031\002\010\002'
+  _globals['_FRESHNESS']._serialized_start=220
+  _globals['_FRESHNESS']._serialized_end=322
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=325
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=549
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=551
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=676
+  _globals['_GETMESSAGEREQUEST']._serialized_start=679
+  _globals['_GETMESSAGEREQUEST']._serialized_end=847
+  _globals['_GETMESSAGERESPONSE']._serialized_start=849
+  _globals['_GETMESSAGERESPONSE']._serialized_end=930
+  _globals['_SEARCHMESSAGESREQUEST']._serialized_start=933
+  _globals['_SEARCHMESSAGESREQUEST']._serialized_end=1257
+  _globals['_TEXTSPAN']._serialized_start=1259
+  _globals['_TEXTSPAN']._serialized_end=1309
+  _globals['_MATCHEXCERPT']._serialized_start=1311
+  _globals['_MATCHEXCERPT']._serialized_end=1427
+  _globals['_MESSAGEMATCH']._serialized_start=1430
+  _globals['_MESSAGEMATCH']._serialized_end=1571
+  _globals['_SEARCHMESSAGESRESPONSE']._serialized_start=1574
+  _globals['_SEARCHMESSAGESRESPONSE']._serialized_end=1704
+  _globals['_MESSAGESERVICE']._serialized_start=1707
+  _globals['_MESSAGESERVICE']._serialized_end=2080
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,11 @@ class MessageServiceStub:
                 request_serializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.GetMessageRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.GetMessageResponse.FromString,
                 _registered_method=True)
+        self.SearchMessages = channel.unary_unary(
+                '/threadkeep.projection.v1.MessageService/SearchMessages',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.SearchMessagesRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.SearchMessagesResponse.FromString,
+                _registered_method=True)
 
 
 class MessageServiceServicer:
@@ -65,6 +70,14 @@ class MessageServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SearchMessages(self, request, context):
+        """Finds messages of a session by the words of their text, in the order of the conversation. SESSION_NOT_FOUND,
+        FRESHNESS_TIMEOUT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MessageServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +90,11 @@ def add_MessageServiceServicer_to_server(servicer, server):
                     servicer.GetMessage,
                     request_deserializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.GetMessageRequest.FromString,
                     response_serializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.GetMessageResponse.SerializeToString,
+            ),
+            'SearchMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchMessages,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.SearchMessagesRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_message__service__pb2.SearchMessagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +152,33 @@ class MessageService:
             '/threadkeep.projection.v1.MessageService/GetMessage',
             threadkeep_dot_projection_dot_v1_dot_message__service__pb2.GetMessageRequest.SerializeToString,
             threadkeep_dot_projection_dot_v1_dot_message__service__pb2.GetMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.MessageService/SearchMessages',
+            threadkeep_dot_projection_dot_v1_dot_message__service__pb2.SearchMessagesRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_message__service__pb2.SearchMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -116,7 +116,9 @@ class RunEnded(_message.Message):
     """
     @_builtins.property
     def result(self) -> _payload_pb2.Payload:
-        """The result of a run that SUCCEEDED. Optional."""
+        """The result of a run that SUCCEEDED. Optional. Bounded (max_task_result_bytes): large content is an artifact that the
+        result names.
+        """
 
     @_builtins.property
     def failure(self) -> _run_pb2.Failure:

@@ -8,7 +8,7 @@ from a2a.types import a2a_pb2
 
 from threadkeep.runtime.v1 import ticket_pb2
 from threadkeep_chassis.errors import FieldInvalid
-from threadkeep_projection.transports.a2a.parts import dump, payload_part, plain_value, struct_of
+from threadkeep_projection.transports.a2a.parts import MOST_PARTS, dump, payload_part, plain_value, struct_of
 
 PARTS = "message.parts"
 
@@ -20,8 +20,8 @@ def answer_of(ticket: ticket_pb2.Ticket, message: a2a_pb2.Message) -> ticket_pb2
     `{"decision": ..., "value": ...}`. Any other takes the one part as its value, several as a list.
     """
     values = [plain_value(part, f"{PARTS}[{index}]") for index, part in enumerate(message.parts)]
-    if not values:
-        raise FieldInvalid(PARTS, "holds at least one part")
+    if not 1 <= len(values) <= MOST_PARTS:
+        raise FieldInvalid(PARTS, f"holds 1 to {MOST_PARTS} parts, not {len(values)}")
     if not ticket.allowed_decisions:
         return ticket_pb2.TicketAnswer(value_json=dump(values[0] if len(values) == 1 else values))
     first, rest = values[0], values[1:]

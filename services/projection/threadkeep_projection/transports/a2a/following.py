@@ -20,11 +20,11 @@ from threadkeep_projection.transports.a2a.tasks import (
     DEFAULT_HISTORY,
     WAITING_STATES,
     Tasks,
-    agent_message,
     ends_stream,
-    failure_status,
+    failure_part,
     name_of,
     questions,
+    say,
     state_of,
 )
 
@@ -112,13 +112,12 @@ class Following:
         if state in WAITING_STATES:
             asked = set(payload.get("ticket_ids") or ())
             tickets = [one for one in await self._work.tickets(call, task_id) if one.ticket_id in asked]
-            if tickets:
-                status.message.CopyFrom(agent_message(task_id, session_id, questions(tickets)))
+            say(status, task_id, session_id, questions(tickets))
         elif state == "FAILED":
             failure = payload.get("failure")
             if isinstance(failure, dict):
                 code, text = str(failure.get("code") or ""), str(failure.get("message") or "")
-                status.message.CopyFrom(failure_status(task_id, session_id, code, text))
+                say(status, task_id, session_id, [failure_part(code, text)])
         elif state == "COMPLETED":
             result = result_of(await self._work.task(call, task_id))
             if result is not None:

@@ -22,6 +22,8 @@ from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_projection.domain.values import Part
 
 JSON = "application/json"
+MOST_PARTS = 256
+"""Of a message, as in any input of a task."""
 
 _EXACT = 2**53
 """Whole numbers beyond this are no longer told apart in a protobuf Value, which holds doubles."""
@@ -31,8 +33,8 @@ _INNER = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_call",
 
 def content_parts(parts: Sequence[a2a_pb2.Part], path: str) -> list[content_pb2.ContentPart]:
     """What a message says. Raises FieldInvalid for a part without content."""
-    if not parts:
-        raise FieldInvalid(path, "holds at least one part")
+    if not 1 <= len(parts) <= MOST_PARTS:
+        raise FieldInvalid(path, f"holds 1 to {MOST_PARTS} parts, not {len(parts)}")
     found = []
     for index, part in enumerate(parts):
         value = plain_value(part, f"{path}[{index}]")
@@ -164,7 +166,7 @@ def _block(block: dict[str, Any]) -> a2a_pb2.Part | None:
             media_type=media_type if isinstance(media_type, str) else "",
             filename=named if isinstance(named, str) else "",
         )
-        if _set_file(part, block.get("base64") or block.get("data"), block.get("url")):
+        if _set_file(part, block.get("base64", block.get("data")), block.get("url")):
             return part
     if kind == "image_url":
         image = block.get("image_url")

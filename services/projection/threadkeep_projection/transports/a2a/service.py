@@ -56,7 +56,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.SendMessageRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.SendMessageResponse:
         """Opens a task or answers one, and waits until it is final or asks something, unless told not to."""
-        call, history = _call(), _history(request.configuration)
+        call, history = _call(request), _history(request.configuration)
         sent = await self.rooms.sending.send(call, request)
         if request.configuration.return_immediately:
             return a2a_pb2.SendMessageResponse(task=await self.rooms.tasks.shown(call, sent.task, history))
@@ -69,7 +69,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.SendMessageRequest, context: grpc.aio.ServicerContext
     ) -> None:
         """Opens a task or answers one, and streams what becomes of it."""
-        call, history = _call(), _history(request.configuration)
+        call, history = _call(request), _history(request.configuration)
         with self.rooms.streaming.admit(A2A) as stream:
             sent = await self.rooms.sending.send(call, request)
             first = a2a_pb2.StreamResponse(task=await self.rooms.tasks.shown(call, sent.task, history))
@@ -80,7 +80,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
 
     async def SubscribeToTask(self, request: a2a_pb2.SubscribeToTaskRequest, context: grpc.aio.ServicerContext) -> None:
         """Streams a task that has not ended: first as it is, then what becomes of it."""
-        call = _call()
+        call = _call(request)
         with self.rooms.streaming.admit(A2A) as stream:
             task = await self.rooms.sending.known(call, request.id, request.tenant, "id")
             async with aclosing(self.rooms.following.subscribed(call, task)) as responses:
@@ -89,7 +89,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
 
     async def GetTask(self, request: a2a_pb2.GetTaskRequest, context: grpc.aio.ServicerContext) -> a2a_pb2.Task:
         """A task as it is."""
-        call, history = _call(), _history(request)
+        call, history = _call(request), _history(request)
         task = await self.rooms.sending.known(call, request.id, request.tenant, "id")
         return await self.rooms.tasks.shown(call, task, history)
 
@@ -97,7 +97,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.ListTasksRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.ListTasksResponse:
         """Tasks of the scope, the one that changed last first."""
-        call = _call()
+        call = _call(request)
         if request.HasField("page_size") and not 1 <= request.page_size <= MAX_LIST_TASKS_PAGE_SIZE:
             raise FieldInvalid("page_size", f"must lie between 1 and {MAX_LIST_TASKS_PAGE_SIZE}")
         history = _history(request, default=0)
@@ -121,7 +121,7 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
 
     async def CancelTask(self, request: a2a_pb2.CancelTaskRequest, context: grpc.aio.ServicerContext) -> a2a_pb2.Task:
         """Asks for a task's cancellation; one that a worker holds is canceled soon."""
-        call = _call()
+        call = _call(request)
         task = await self.rooms.sending.known(call, request.id, request.tenant, "id")
         fields = request.metadata.fields
         reason = fields["reason"].string_value if "reason" in fields else ""
@@ -132,28 +132,28 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.TaskPushNotificationConfig, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.TaskPushNotificationConfig:
         """Puts a webhook on a task, or replaces the one of this id."""
-        call = await self._for_task(request.task_id, request.tenant)
+        call = await self._for_task(request)
         return await self.rooms.pushes.put(call, request.task_id, request)
 
     async def GetTaskPushNotificationConfig(
         self, request: a2a_pb2.GetTaskPushNotificationConfigRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.TaskPushNotificationConfig:
         """A webhook of a task."""
-        call = await self._for_task(request.task_id, request.tenant)
+        call = await self._for_task(request)
         return await self.rooms.pushes.get(call, request)
 
     async def ListTaskPushNotificationConfigs(
         self, request: a2a_pb2.ListTaskPushNotificationConfigsRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.ListTaskPushNotificationConfigsResponse:
         """The webhooks of a task."""
-        call = await self._for_task(request.task_id, request.tenant)
+        call = await self._for_task(request)
         return await self.rooms.pushes.list(call, request)
 
     async def DeleteTaskPushNotificationConfig(
         self, request: a2a_pb2.DeleteTaskPushNotificationConfigRequest, context: grpc.aio.ServicerContext
     ) -> empty_pb2.Empty:
         """Takes a webhook off a task."""
-        call = await self._for_task(request.task_id, request.tenant)
+        call = await self._for_task(request)
         await self.rooms.pushes.delete(call, request)
         return empty_pb2.Empty()
 
@@ -161,12 +161,12 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
         self, request: a2a_pb2.GetExtendedAgentCardRequest, context: grpc.aio.ServicerContext
     ) -> a2a_pb2.AgentCard:
         """The card of the agent that `tenant` names."""
-        return await self.rooms.cards.card(_call(), request.tenant)
+        return await self.rooms.cards.card(_call(request), request.tenant)
 
-    async def _for_task(self, task_id: str, tenant: str) -> Call:
+    async def _for_task(self, request: Any) -> Call:
         """The call about a task that the tenant has. Raises TaskNotFound."""
-        call = _call()
-        await self.rooms.sending.known(call, task_id, tenant, "task_id")
+        call = _call(request)
+        await self.rooms.sending.known(call, request.task_id, request.tenant, "task_id")
         return call
 
     async def _write(self, context: grpc.aio.ServicerContext, stream: Stream, response: a2a_pb2.StreamResponse) -> None:
@@ -179,8 +179,9 @@ class A2AService(a2a_pb2_grpc.A2AServiceServicer):
             raise stream.cut() from error
 
 
-def _call() -> Call:
-    """The call. Raises VersionNotSupported."""
+def _call(request: Any) -> Call:
+    """The call. Raises VersionNotSupported, FieldInvalid (a tenant that is no name)."""
+    check_id("tenant", request.tenant)
     call = current_call()
     version = call.metadata.get(VERSION_HEADER.lower(), "")
     if isinstance(version, str) and version and version.partition(".")[0] != MAJOR_VERSION:

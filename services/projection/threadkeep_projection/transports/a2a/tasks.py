@@ -66,7 +66,7 @@ class Tasks:
             metadata=struct_of(dict(task.metadata)) if task.metadata else None,
         )
         if task.failure is not None:
-            shown.status.message.CopyFrom(_said(task.task_id, task.session_id, [_failure(*task.failure)]))
+            say(shown.status, task.task_id, task.session_id, [failure_part(*task.failure)])
         if budget is not None:
             known = await self._work.task(call, task.task_id)
             shown.artifacts.extend(await self._artifacts.of_task(call, known, budget))
@@ -80,11 +80,10 @@ class Tasks:
         if state in WAITING_STATES:
             parts = questions(await self._work.tickets(call, task.task_id, only_open=True))
         elif state == "FAILED" and task.HasField("failure"):
-            parts = [_failure(task.failure.code, task.failure.message)]
+            parts = [failure_part(task.failure.code, task.failure.message)]
         elif state == "CANCELED" and task.cancel_reason:
             parts = [a2a_pb2.Part(text=task.cancel_reason)]
-        if parts:
-            status.message.CopyFrom(_said(task.task_id, task.session_id, parts))
+        say(status, task.task_id, task.session_id, parts)
         return status
 
     async def history(self, call: Call, session_id: str, task_id: str, length: int) -> list[a2a_pb2.Message]:
@@ -136,29 +135,23 @@ def ends_stream(name: str) -> bool:
     return name in TERMINAL_TASK_STATES or name in WAITING_STATES
 
 
-def failure_status(task_id: str, session_id: str, code: str, text: str) -> a2a_pb2.Message:
-    """What went wrong, as the agent's message."""
-    return _said(task_id, session_id, [_failure(code, text)])
+def say(status: a2a_pb2.TaskStatus, task_id: str, session_id: str, parts: Sequence[a2a_pb2.Part]) -> None:
+    """Gives a status its message, if there is anything to say: none of the conversation, under an id of its own."""
+    if parts:
+        status.message.CopyFrom(
+            a2a_pb2.Message(
+                message_id=f"status-{task_id}-{status.timestamp.ToMicroseconds()}",
+                context_id=session_id,
+                task_id=task_id,
+                role=a2a_pb2.ROLE_AGENT,
+                parts=parts,
+            )
+        )
 
 
-def agent_message(task_id: str, session_id: str, parts: Sequence[a2a_pb2.Part]) -> a2a_pb2.Message:
-    """A message of the agent about its task's status."""
-    return _said(task_id, session_id, parts)
-
-
-def _failure(code: str, text: str) -> a2a_pb2.Part:
+def failure_part(code: str, text: str) -> a2a_pb2.Part:
+    """What went wrong."""
     return a2a_pb2.Part(text=text or code, metadata=struct_of({"code": code}))
-
-
-def _said(task_id: str, session_id: str, parts: Sequence[a2a_pb2.Part]) -> a2a_pb2.Message:
-    return a2a_pb2.Message(
-        # A status is no message of the conversation; its id says what it is about.
-        message_id=f"status-{task_id}",
-        context_id=session_id,
-        task_id=task_id,
-        role=a2a_pb2.ROLE_AGENT,
-        parts=parts,
-    )
 
 
 def _message(session_id: str, task_id: str, message: Message) -> a2a_pb2.Message:
