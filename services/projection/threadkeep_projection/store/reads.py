@@ -82,9 +82,14 @@ async def list_sessions(
     connection: Connection, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
 ) -> list[SessionView]:
     """Sessions, the newest first, after the key (create_time, session_id)."""
+    statement = listing_sessions(scope_key, wanted, after).limit(limit)
+    return [_session_view(row) for row in await connection.execute(statement)]
+
+
+def listing_sessions(scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None) -> sa.Select[Any]:
+    """The statement of `list_sessions`, without its limit."""
     statement = _filtered(_SESSIONS, sessions, sessions.c.session_id, sessions.c.status, scope_key, wanted, after)
-    statement = _with_entries(statement, sessions.c.session_id, session_entries, "session_id", scope_key, wanted)
-    return [_session_view(row) for row in await connection.execute(statement.limit(limit))]
+    return _with_entries(statement, sessions.c.session_id, session_entries, "session_id", scope_key, wanted)
 
 
 async def event_sequence_of(connection: Connection, scope_key: str, subject: str) -> int | None:
@@ -104,12 +109,17 @@ async def list_tasks(
     connection: Connection, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
 ) -> list[TaskView]:
     """Tasks, the newest first, after the key (create_time, task_id)."""
+    found = await connection.execute(listing_tasks(scope_key, wanted, after).limit(limit))
+    return [TaskView(rows.task_of(row), rows.usage_of(row)) for row in found]
+
+
+def listing_tasks(scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None) -> sa.Select[Any]:
+    """The statement of `list_tasks`, without its limit."""
     statement = _filtered(sa.select(tasks), tasks, tasks.c.task_id, tasks.c.state, scope_key, wanted, after)
     statement = _with_entries(statement, tasks.c.task_id, task_entries, "task_id", scope_key, wanted)
     if wanted.session_id is not None:
         statement = statement.where(tasks.c.session_id == wanted.session_id)
-    found = await connection.execute(statement.limit(limit))
-    return [TaskView(rows.task_of(row), rows.usage_of(row)) for row in found]
+    return statement
 
 
 async def get_run(connection: Connection, scope_key: str, run_id: str) -> RunView | None:
@@ -123,13 +133,18 @@ async def list_runs(
     connection: Connection, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
 ) -> list[RunView]:
     """Runs, the newest first, after the key (create_time, run_id)."""
+    found = await connection.execute(listing_runs(scope_key, wanted, after).limit(limit))
+    return [RunView(rows.run_of(row), rows.usage_of(row)) for row in found]
+
+
+def listing_runs(scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None) -> sa.Select[Any]:
+    """The statement of `list_runs`, without its limit."""
     statement = _filtered(sa.select(runs), runs, runs.c.run_id, runs.c.state, scope_key, wanted, after)
     if wanted.session_id is not None:
         statement = statement.where(runs.c.session_id == wanted.session_id)
     if wanted.task_id is not None:
         statement = statement.where(runs.c.task_id == wanted.task_id)
-    found = await connection.execute(statement.limit(limit))
-    return [RunView(rows.run_of(row), rows.usage_of(row)) for row in found]
+    return statement
 
 
 async def get_message(connection: Connection, scope_key: str, session_id: str, message_id: str) -> Message | None:
