@@ -106,7 +106,7 @@ async def _count(
 
 def counting(
     table: sa.Table, state: sa.ColumnElement[str], scope_key: str, wanted: SummaryFilter
-) -> sa.Select[tuple[str, int]]:
+) -> sa.Select[str, int]:
     """The statement that counts a table's rows by state."""
     statement = sa.select(state.label("state"), sa.func.count().label("number")).where(table.c.scope_key == scope_key)
     if wanted.agent_name is not None:
