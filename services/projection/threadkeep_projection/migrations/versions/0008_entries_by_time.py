@@ -5,8 +5,8 @@ from alembic import op
 
 from threadkeep_chassis.database import UtcTimestamp
 
-revision = "projection_0007"
-down_revision = "projection_0006"
+revision = "projection_0008"
+down_revision = "projection_0007"
 
 
 def upgrade() -> None:
