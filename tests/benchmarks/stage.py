@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import grpc
 
-from tests.benchmarks.echo import STREAM, UNARY
+from tests.benchmarks.echo import BELL, HEAR, STREAM, UNARY
 from tests.support.databases import Databases
 from tests.support.suite import migrate_one
 
@@ -89,11 +89,33 @@ class Stage:
         """Baseline S: `async for message in stage.echo_stream(b'{"count": 10, "size": 1024}')`."""
         return self.channel().unary_stream(STREAM)
 
+    @property
+    def bell(self) -> Any:
+        """Rings: `await stage.bell(message)` puts that message on every stream that hears it."""
+        return self.channel().unary_unary(BELL)
+
+    @property
+    def hear(self) -> Any:
+        """Baseline S on many streams: `stage.hear(b"")` gives an empty message, then what the bell is rung with."""
+        return self.channel().unary_stream(HEAR)
+
     def resident_bytes(self) -> int:
         """Memory that the server process holds now."""
+        return self._memory("VmRSS")
+
+    def forget_peak(self) -> None:
+        """From now on `peak_bytes` tells of what comes."""
+        assert self._process is not None
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+
+    def peak_bytes(self) -> int:
+        """The most memory that the server process held since `forget_peak`."""
+        return self._memory("VmHWM")
+
+    def _memory(self, field: str) -> int:
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/status").read_text()
-        kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
+        kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith(field))
         return int(kilobytes) * 1024
 
     def folder(self) -> Path:
