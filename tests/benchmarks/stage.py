@@ -23,10 +23,17 @@ ROOT = Path(__file__).resolve().parents[2]
 class Stage:
     """A running server on a fresh database. It is what `tests.support` calls a suite."""
 
-    def __init__(self, services: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        services: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        databases: Databases | None = None,
+    ) -> None:
+        """`databases`: where the fresh one is made; None: on a PostgreSQL of its own."""
         self.services = tuple(services)
         self._environment = dict(environment or {})
-        self._databases: Databases | None = None
+        self._databases = databases
+        self._is_guest = databases is not None
         self._process: asyncio.subprocess.Process | None = None
         self._channel: grpc.aio.Channel | None = None
         self.url = ""
@@ -34,10 +41,8 @@ class Stage:
 
     async def open(self) -> None:
         """Starts everything."""
-        self._databases = Databases()
-        self.url = await self._databases.empty("postgres")
-        for service in self.services:
-            await migrate_one(self.url, service)
+        self._databases = self._databases or Databases()
+        self.url = await self._databases.migrated("bench " + " ".join(self.services), self._migrate)
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -62,8 +67,14 @@ class Stage:
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             await self._process.wait()
-        if self._databases is not None:
+        if self._databases is not None and self._is_guest:
+            await self._databases.drop(self.url)
+        elif self._databases is not None:
             self._databases.close()
+
+    async def _migrate(self, url: str) -> None:
+        for service in self.services:
+            await migrate_one(url, service)
 
     def channel(self, service: str = "runtime") -> grpc.aio.Channel:
         """The channel; all services are behind it."""

@@ -19,6 +19,7 @@ from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
 from tests.benchmarks.cases.idle import EventsIdle
 from tests.benchmarks.cases.langgraph import GraphAsync1, GraphAsync16, GraphSync1, GraphSync16, ListLarge
 from tests.benchmarks.cases.projecting import MessagesPage, ProjectionFollow, ProjectionRebuild, SessionFanOut
+from tests.benchmarks.cases.scaling import Scaling1, Scaling2, Scaling4
 from tests.benchmarks.cases.threads import ListSessions, ViewLongThread
 from tests.benchmarks.cases.watching import WatchColdStart, WatchFanOut, WatchIdle
 from tests.benchmarks.cases.work import AcquireDeep, SubmitToDone
@@ -28,6 +29,9 @@ CASES: tuple[type[Case], ...] = (
     Commit64,
     CommitLatency,
     CommitLongThread,
+    Scaling1,
+    Scaling2,
+    Scaling4,
     ViewLongThread,
     ListSessions,
     SubmitToDone,
