@@ -12,10 +12,13 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import asyncpg
+import psutil
 
 from tests.support.guardian import GuardedFolder
+from tests.support.waiting import eventually
 
 with warnings.catch_warnings():
     # The wheel asks for XDG_RUNTIME_DIR and falls back to the temporary folder with a warning.
@@ -107,6 +110,22 @@ class Postgres:
         self._server.ensure_postgres_running()
         self.pid = self._server.get_pid()
 
+    async def kill(self) -> None:
+        """SIGKILL to the server, and waits until it is gone with all that served its clients."""
+        pid = self._server.get_pid()
+        assert pid is not None
+        family = [psutil.Process(pid), *psutil.Process(pid).children()]
+        family[0].kill()
+        await eventually(lambda: not any(_is_alive(one) for one in family))
+        # Where nobody reaps it, its process id would still count as a running server.
+        for lock in (self._folder.path / "d" / "postmaster.pid", *Path(self.socket_folder).glob(".s.PGSQL.*.lock")):
+            lock.unlink(missing_ok=True)
+
+    def restart(self) -> None:
+        """Starts the server again after its death; it recovers what was committed."""
+        self._server.ensure_postgres_running()
+        self.pid = self._server.get_pid()
+
     def close(self) -> None:
         """Stops the server and removes its files."""
         self._server.cleanup()
@@ -121,3 +140,10 @@ class Postgres:
         name = f"t{os.getpid()}_{next(self._numbers)}"
         await self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return self.url(name)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
