@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,6 +38,17 @@ class Cursor:
 def thread_subject(scope_key: str, session_id: str) -> str:
     """What a cursor of one session's feed names as its subject: 16 hexadecimal digits."""
     return hashlib.sha256(f"{scope_key}\x00{session_id}".encode()).hexdigest()[:16]
+
+
+def selection_subject(base: str, partitions: Iterable[int] | None) -> str:
+    """The subject of a log's feed that holds some partitions only (None: all), such as `grant/0.3`."""
+    return base if partitions is None else f"{base}/{'.'.join(map(str, sorted(partitions)))}"
+
+
+def selection_of(subject: str) -> tuple[str, frozenset[int] | None]:
+    """The way back: what the feed is called, and its partitions (None: all). Raises ValueError."""
+    base, slash, selection = subject.partition("/")
+    return base, frozenset(map(int, selection.split("."))) if slash else None
 
 
 class CursorCodec:

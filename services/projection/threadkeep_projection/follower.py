@@ -1,12 +1,14 @@
-"""The follower: consumes the runtime's log of all scopes and applies it, while this replica holds the share (P1).
+"""The follower: consumes the runtime's log of all scopes and applies it, in the shares that this replica holds (P1).
 
-It knows when to read and when to stop; what events mean is the domain's, how they are stored is the commands'.
+It knows when to read and when to stop; what events mean is the domain's, how they are stored is the commands'. Every
+replica says that it is there, takes free shares up to its portion, and lets go of what it has beyond that.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -28,13 +30,14 @@ _REBUILD_REASONS = frozenset((CursorUnknown.reason, CursorExpired.reason, Cursor
 _QUEUED_FRAMES = 16
 """How many frames are read ahead; a slow database then slows the reading, not the memory."""
 
-_MAX_BACKOFF_SECONDS = 2.0
+_MIN_REST_SECONDS, _MAX_REST_SECONDS = 0.05, 2.0
+"""How long a share that this replica could not follow is left alone by it."""
 
 _log = structlog.get_logger("threadkeep.projection")
 
 
 class Follower:
-    """Follows the log. One per replica; those without the share wait for it."""
+    """Follows the log. One per replica."""
 
     def __init__(
         self,
@@ -56,53 +59,121 @@ class Follower:
         self._ttl = timedelta(seconds=lease_ttl_seconds)
         self._batch_events = batch_events
         self.owner = owner or new_id()
-        """How this replica signs its lease."""
+        """How this replica signs its leases."""
+        self._held: dict[int, _Hold] = {}
+        self._rests: dict[int, _Rest] = {}
+        self._is_divided = False
+        """Whether there is a share for each partition of the log that the runtime has now."""
+        self._patience = _Rest()
+        self._aside_until = 0.0
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Follows until the loops stop. Never raises for what passes by itself."""
         await self._following.prepare()
-        backoff = 0.05
-        while not self._loops.stopping.is_set():
-            taken = await self._following.acquire(self.owner, self._ttl)
-            if taken is None:
-                await self._stand_by()
-                continue
-            lease, cursor = taken
-            self._metrics.is_owner.set(1)
-            self._following.reach.begin(await self._following.reach_time())
-            progress = _Progress(cursor)
+        try:
+            async with self._following.turns() as turn:
+                while not self._loops.stopping.is_set():
+                    self._changed.clear()
+                    try:
+                        await self._meet()
+                        self._patience.end(has_failed=False)
+                    except ThreadkeepError as error:
+                        self._patience.end(has_failed=True)
+                        self._note_failure(error)
+                    await _first_of(
+                        turn.wait(self._seconds_to_next()), self._changed.wait(), self._loops.stopping.wait()
+                    )
+        finally:
+            await self._leave()
+
+    def _seconds_to_next(self) -> float:
+        now = asyncio.get_running_loop().time()
+        rests = [rest.until - now for share, rest in self._rests.items() if share not in self._held]
+        patience = self._ttl.total_seconds() / 3 if self._is_divided else self._patience.seconds
+        return max(0.0, min([patience, *(left for left in rests if left > 0)]))
+
+    async def _meet(self) -> None:
+        """Takes and lets go of shares, so that this replica has its portion."""
+        if not self._is_divided:
+            await self._following.divide(await self._runtime.partition_count())
+            self._is_divided = True
+        now = asyncio.get_running_loop().time()
+        meeting = await self._following.meet(
+            self.owner,
+            self._ttl,
+            held=self._held,
+            resting={share for share, rest in self._rests.items() if rest.until > now},
+            aside=self._aside_until > now,
+        )
+        for share in meeting.shares:
+            if share.owner and share.share not in self._held:
+                # Another replica follows it, and says how far it is.
+                self._following.reach(share.share).end()
+        kept = sorted(share for share, hold in self._held.items() if not hold.is_let_go.is_set())
+        for number in kept[meeting.portion :]:
+            self._held[number].is_let_go.set()
+        for lease, cursor in meeting.taken:
+            hold = self._held[lease.share] = _Hold()
+            hold.task = asyncio.ensure_future(self._follow(lease, cursor, hold))
+
+    async def _follow(self, lease: ShareLease, cursor: bytes, hold: _Hold) -> None:
+        """Follows one share until it is lost, fails, or is let go; then it is free, and rests here if it failed."""
+        progress = _Progress(cursor)
+        owned = self._metrics.is_owner.labels(str(lease.share))
+        owned.set(1)
+        has_failed = True
+        try:
+            self._following.reach(lease.share).begin(await self._following.reach_time(lease.share))
+            await self._hold(lease, progress, hold)
+            has_failed = not hold.is_let_go.is_set()
+        except ShareLost:
+            has_failed = False
+            _log.info("share lost", share=lease.share, epoch=lease.epoch)
+        except ThreadkeepError as error:
+            self._note_failure(error)
+            if error.reason in _REBUILD_REASONS and progress.cursor:
+                await self._begin_anew(lease, progress.cursor, error)
+        except Exception as error:
+            self._metrics.failures.labels("INTERNAL").inc()
+            _log.error("follower failed", **fault_facts(error))
+        finally:
+            owned.set(0)
             try:
-                await self._hold(lease, progress)
-            except ShareLost:
-                _log.info("share lost", epoch=lease.epoch)
-            except ThreadkeepError as error:
-                if error.reason in _REBUILD_REASONS and progress.cursor:
-                    _log.warning("the log's past is gone; building all anew", reason=error.reason)
-                    await self._rebuilding.rebuild_all()
-                else:
-                    _log.warning("follower waits", reason=error.reason)
-                self._metrics.failures.labels(error.reason).inc()
-            except Exception as error:
-                self._metrics.failures.labels("INTERNAL").inc()
-                _log.error("follower failed", **fault_facts(error))
-            finally:
-                self._metrics.is_owner.set(0)
                 await self._give_up(lease)
-            backoff = 0.05 if progress.has_moved else min(backoff * 2, _MAX_BACKOFF_SECONDS)
-            await self._loops.pause(backoff)
+            finally:
+                self._rest(lease.share, has_failed and not progress.has_moved)
+                del self._held[lease.share]
+                self._changed.set()
 
-    async def _stand_by(self) -> None:
-        """Waits for the share: another replica has it, or it is paused."""
-        if (await self._following.shares())[0][0].owner:
-            self._following.reach.end()
-        await _first_of(self._following.wait_for_turn(self._ttl.total_seconds() / 3), self._loops.stopping.wait())
+    async def _begin_anew(self, lease: ShareLease, cursor: bytes, error: ThreadkeepError) -> None:
+        try:
+            await self._rebuilding.rebuild_all(lease, cursor)
+            _log.warning("the log's past is gone; building all anew", reason=error.reason)
+        except ShareLost:
+            _log.info("share lost", share=lease.share, epoch=lease.epoch)
+        except ThreadkeepError as failure:
+            self._note_failure(failure)
 
-    async def _hold(self, lease: ShareLease, progress: _Progress) -> None:
-        """Follows and renews the lease, until one of them fails or the loops stop."""
+    def _note_failure(self, error: ThreadkeepError) -> None:
+        _log.warning("follower waits", reason=error.reason)
+        self._metrics.failures.labels(error.reason).inc()
+        # It may be another log by now.
+        self._is_divided = False
+
+    def _rest(self, share: int, has_failed: bool) -> None:
+        """Leaves the share alone for a while; a replica that fails and fails lets another one have all shares."""
+        rest = self._rests.setdefault(share, _Rest())
+        rest.end(has_failed=has_failed)
+        if rest.seconds == _MAX_REST_SECONDS:
+            self._aside_until = asyncio.get_running_loop().time() + self._ttl.total_seconds()
+
+    async def _hold(self, lease: ShareLease, progress: _Progress, hold: _Hold) -> None:
+        """Follows and renews the lease, until one of them fails, or the share is let go."""
         await _first_of(
             self._consume(lease, progress),
             self._renew(lease),
-            self._loops.stopping.wait(),
+            hold.is_let_go.wait(),
         )
 
     async def _renew(self, lease: ShareLease) -> None:
@@ -119,14 +190,16 @@ class Follower:
         """Reads ahead, and applies what has arrived in one transaction each. Ends when the feed does."""
         frames: asyncio.Queue[LogFrame | None] = asyncio.Queue(_QUEUED_FRAMES)
 
+        reach = self._following.reach(lease.share)
+
         async def read() -> None:
-            feed = self._runtime.follow_log(progress.cursor)
+            feed = self._runtime.follow_log(progress.cursor, lease.partitions)
             try:
                 async for frame in feed:
-                    self._following.reach.hear()
+                    reach.hear()
                     await frames.put(frame)
             finally:
-                self._following.reach.lose_feed()
+                reach.lose_feed()
                 await feed.aclose()  # type: ignore[attr-defined]
             await frames.put(None)
 
@@ -135,7 +208,7 @@ class Follower:
                 cursor = await self._following.apply_frames(lease, progress.cursor, batch)
                 progress.move(cursor)
                 if frames.empty():
-                    self._following.reach.be_at_end()
+                    reach.be_at_end()
 
         reading = asyncio.ensure_future(read())
         writing = asyncio.ensure_future(write())
@@ -154,6 +227,40 @@ class Follower:
             await self._following.release(lease)
         except ThreadkeepError as error:
             _log.info("share not released", reason=error.reason)
+
+    async def _leave(self) -> None:
+        """Lets go of all shares, so that others need not wait for the leases to expire."""
+        holds = list(self._held.values())
+        for hold in holds:
+            hold.is_let_go.set()
+        await asyncio.gather(*(hold.task for hold in holds if hold.task is not None), return_exceptions=True)
+        try:
+            await self._following.leave(self.owner)
+        except ThreadkeepError as error:
+            _log.info("replica not taken off", reason=error.reason)
+
+
+@dataclass
+class _Hold:
+    """A share that this replica follows."""
+
+    is_let_go: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it should stop."""
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass
+class _Rest:
+    """How long a share is left alone by this replica: longer from failure to failure."""
+
+    seconds: float = _MIN_REST_SECONDS
+    until: float = 0.0
+    """On the loop's clock."""
+
+    def end(self, *, has_failed: bool) -> None:
+        """What was tried has ended now."""
+        self.seconds = min(self.seconds * 2, _MAX_REST_SECONDS) if has_failed else _MIN_REST_SECONDS
+        self.until = asyncio.get_running_loop().time() + self.seconds
 
 
 class _Progress:

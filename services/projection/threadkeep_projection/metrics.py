@@ -33,7 +33,10 @@ class ProjectionMetrics:
             registry=registry,
         )
         self.is_owner = Gauge(
-            "threadkeep_projection_share_owned", "1 while this replica follows the log, else 0", registry=registry
+            "threadkeep_projection_share_owned",
+            "1 while this replica follows the share, else 0",
+            ["share"],
+            registry=registry,
         )
         self.failures = Counter(
             "threadkeep_projection_follower_failures",
@@ -80,6 +83,6 @@ class ProjectionMetrics:
         if count:
             self.poison.inc(count)
 
-    def show_lag(self, seconds: Callable[[], float], share: int = 0) -> None:
+    def show_lag(self, seconds: Callable[[], float], share: int) -> None:
         """The lag of a share is asked for whenever it is read: it grows while nothing happens."""
         self.lag.labels(str(share)).set_function(seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
@@ -26,7 +26,8 @@ from threadkeep.runtime.v1 import (
     task_service_pb2_grpc,
 )
 from threadkeep_chassis.canonical import JsonInvalid, parse_json
-from threadkeep_chassis.errors import Internal, ThreadkeepError
+from threadkeep_chassis.cursors import read_cursor, selection_of
+from threadkeep_chassis.errors import Internal, ThreadkeepError, Unavailable
 from threadkeep_chassis.peers import Metadata, Peers, call_metadata, peer_error
 from threadkeep_chassis.scope import ALL_SCOPES, EMPTY_SCOPE, Call, Scope
 from threadkeep_projection.domain.projector import MESSAGES_CHANNEL, PREFIX
@@ -89,12 +90,20 @@ class Runtime:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def follow_log(self, after: bytes) -> AsyncIterator[LogFrame]:
-        """The log of every scope after a cursor (empty: from its start), without end.
+    async def partition_count(self) -> int:
+        """How many partitions the log has; 1 of a runtime that does not say. Raises Unavailable."""
+        request = event_service_pb2.ListEventsRequest(page_size=1)
+        response = await self._unary(self._events().ListEvents, request, call_metadata(grant=ALL_SCOPES))
+        return max(1, response.partition_count)
+
+    async def follow_log(self, after: bytes, partitions: Sequence[int] = ()) -> AsyncIterator[LogFrame]:
+        """The log of every scope after a cursor (empty: from its start), without end; of these partitions, or of all.
 
         Raises CursorUnknown, CursorExpired, CursorInvalid (as a ThreadkeepError of that reason), Unavailable.
         """
-        request = event_service_pb2.SubscribeEventsRequest(filter=event_service_pb2.EventFilter())
+        selected = frozenset(partitions) or None
+        wanted = event_service_pb2.EventFilter(partitions=partitions)
+        request = event_service_pb2.SubscribeEventsRequest(filter=wanted)
         if after:
             request.after = after
         else:
@@ -103,6 +112,8 @@ class Runtime:
         async for frame in self._stream(self._events().SubscribeEvents(request, metadata=metadata)):
             kind = frame.WhichOneof("frame")
             if kind in ("events", "bookmark") and frame.cursor:
+                if selection_of(read_cursor(frame.cursor).subject)[1] != selected:
+                    raise Unavailable("The runtime does not know how to select partitions.")
                 events = tuple(fed_event(event) for event in frame.events.events) if kind == "events" else ()
                 yield LogFrame(events, frame.cursor)
 
@@ -171,9 +182,12 @@ class Runtime:
                 return
             request.page_token = response.next_page_token
 
-    async def check_cursor(self, caller: Caller, cursor: bytes, session_id: str | None) -> None:
+    async def check_cursor(
+        self, caller: Caller, cursor: bytes, session_id: str | None, partitions: Iterable[int] = ()
+    ) -> None:
         """Asks whether the runtime gave this cursor. Raises what ListEvents says of it (CURSOR_INVALID, ...)."""
         request = event_service_pb2.ListEventsRequest(after=cursor, page_size=1)
+        request.filter.partitions.extend(partitions)
         if session_id is not None:
             request.filter.session_id = session_id
         await self._unary(self._events().ListEvents, request, caller.metadata)

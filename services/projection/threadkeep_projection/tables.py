@@ -33,14 +33,16 @@ def _usage() -> list[sa.Column[int]]:
     ]
 
 
-# The shares of the event space, of which there is one: how far it is followed, and by whom. A transaction that applies
-# events updates this row first, so that rows and cursor move together and no two replicas apply at once (P1).
+# The shares of the event space, one for each partition of the log: how far it is followed, and by whom. A transaction
+# that applies events updates this row first: rows and cursor move together, and no two replicas apply at once (P1).
 shares = sa.Table(
     "shares",
     metadata,
+    # The partition, if share_count is above 1; of one share, the whole log.
     sa.Column("share", sa.SmallInteger, primary_key=True, autoincrement=False),
+    sa.Column("share_count", sa.SmallInteger, nullable=False, server_default=sa.text("1")),
     # The runtime's cursor, as it gave it. Empty before the first event.
-    sa.Column("cursor", Bytes(), nullable=False),
+    sa.Column("log_cursor", Bytes(), nullable=False),
     sa.Column("applied_count", sa.BigInteger, nullable=False),
     sa.Column("apply_time", UtcTimestamp()),
     # The replica that follows. Empty: nobody.
@@ -53,6 +55,15 @@ shares = sa.Table(
     sa.Column("pause_expire_time", UtcTimestamp()),
     # Everything that was committed before is in, as far as the follower knows.
     sa.Column("reach_time", UtcTimestamp()),
+)
+
+# The replicas that take part in following; each has its part of the shares.
+followers = sa.Table(
+    "followers",
+    metadata,
+    # How it signs its leases.
+    sa.Column("owner", Key(), primary_key=True),
+    sa.Column("expire_time", UtcTimestamp(), nullable=False),
 )
 
 # What a rebuild of a scope or of all has done, and what it found at its start: a request that is sent again after a

@@ -29,7 +29,7 @@ async def operate(world: World, name: str, request: Any) -> Any:
 
 
 async def share(world: World) -> pb.FollowerShare:
-    """The one share."""
+    """The first share."""
     return (await world.call("ProjectionAdminService.GetStatus", pb.GetStatusRequest())).shares[0]
 
 

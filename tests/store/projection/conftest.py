@@ -23,7 +23,7 @@ from threadkeep_projection.domain.values import Event
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import FedEvent, LogFrame, Runtime
 from threadkeep_projection.server import MIGRATIONS
-from threadkeep_projection.store.shares import Share, read_share
+from threadkeep_projection.store.shares import Share, list_shares
 
 TTL = timedelta(seconds=10)
 SCOPE = Scope({"tenant": "acme"})
@@ -83,7 +83,7 @@ class House:
     async def share(self) -> Share:
         """The share as it stands."""
         async with self.databases[0].read() as connection:
-            return await read_share(connection)
+            return (await list_shares(connection))[0]
 
     async def rows(self, table: sa.Table = tables.messages) -> list[tuple[Any, ...]]:
         """A table's rows, in the order of their keys."""

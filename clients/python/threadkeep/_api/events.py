@@ -30,7 +30,10 @@ def _filter(
     given = {name: value for name, value in extents.items() if value is not None}
     if len(given) > 1:
         raise ValueError(f"a feed is of one session, run or task, not of {sorted(given)} at once")
-    return event_service_pb2.EventFilter(types=types, visibility=visibility, **given)
+    wanted = event_service_pb2.EventFilter(types=types, visibility=visibility)
+    for name, value in given.items():
+        setattr(wanted, name, value)
+    return wanted
 
 
 def list(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -14,36 +16,47 @@ from threadkeep_chassis.database import Connection, Database, is_data_error
 from threadkeep_chassis.errors import ScopeForbidden, ThreadkeepError
 from threadkeep_chassis.receipts import idempotent
 from threadkeep_chassis.scope import Call
-from threadkeep_chassis.signals import Signals
+from threadkeep_chassis.signals import Signals, Subscription
 from threadkeep_projection.commands.channels import NOTHING, Channels, Fetched
 from threadkeep_projection.domain.batches import apply_all
 from threadkeep_projection.domain.projector import PURGES, Draft, wanted_checkpoint
+from threadkeep_projection.domain.sharing import portion
 from threadkeep_projection.domain.values import Channel, Event, Poison
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, FedEvent, LogFrame
 from threadkeep_projection.reach import Reach
+from threadkeep_projection.store import followers
 from threadkeep_projection.store.poison import count_poison
 from threadkeep_projection.store.shares import (
     Share,
     ShareLease,
     acquire_share,
     advance_share,
-    ensure_share,
+    divide_shares,
+    ensure_shares,
     list_shares,
     pause_shares,
     release_share,
     renew_share,
+    restart_shares,
     resume_shares,
 )
-from threadkeep_projection.store.threads import Loaded, ThreadKey, drop_session, load_threads, write_threads
+from threadkeep_projection.store.threads import (
+    Loaded,
+    ThreadKey,
+    drop_everything,
+    drop_session,
+    load_threads,
+    write_threads,
+)
 
 _log = structlog.get_logger("threadkeep.projection")
 
 ADVANCED = "projection"
-"""The signal that the share's cursor moved."""
+"""The signal that a share's cursor moved."""
 
-RESUMED = "projection.resumed"
-"""The signal that a pause is over."""
+TURN = "projection.turn"
+"""The signal that shares may be free, or are wanted: a pause is over, a replica came, or gave a share up."""
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 
@@ -63,6 +76,18 @@ def check_operator(call: Call) -> None:
         raise ScopeForbidden("This needs the grant over all scopes.")
 
 
+@dataclass
+class Meeting:
+    """What a replica learns when it says that it takes part."""
+
+    shares: list[Share]
+    """As they stood before."""
+    portion: int = 0
+    """How many of them it should have."""
+    taken: list[tuple[ShareLease, bytes]] = field(default_factory=list)
+    """(lease, cursor) of those that it got."""
+
+
 class Following:
     """The follower's transactions."""
 
@@ -71,8 +96,14 @@ class Following:
         self._signals = signals
         self._channels = channels
         self._metrics = metrics
-        self.reach = Reach(database.clock)
-        metrics.show_lag(self.reach.lag_seconds)
+        self._reaches: dict[int, Reach] = {}
+
+    def reach(self, share: int) -> Reach:
+        """What this replica knows of how far the share is."""
+        if share not in self._reaches:
+            self._reaches[share] = Reach(self._database.clock)
+            self._metrics.show_lag(self._reaches[share].lag_seconds, share)
+        return self._reaches[share]
 
     async def shares(self) -> tuple[list[Share], datetime]:
         """The shares as they stand (one whose lease has run out has no owner), and the time."""
@@ -108,37 +139,89 @@ class Following:
         check_operator(call)
 
         async def work(connection: Connection) -> ResponseT:
-            connection.after_commit(lambda: self._signals.notify(RESUMED))
+            connection.after_commit(lambda: self._signals.notify(TURN))
             return answer(await resume_shares(connection))
 
         return await idempotent(self._database, call, request, response_type, work)
 
-    async def wait_for_turn(self, seconds: float) -> None:
-        """Returns when a pause is over, or after so long."""
-        async with self._signals.subscribe(RESUMED) as resumed:
-            await resumed.wait(seconds)
+    def turns(self) -> AbstractAsyncContextManager[Subscription]:
+        """Wakes whoever waits for shares."""
+        return self._signals.subscribe(TURN)
 
-    async def reach_time(self) -> datetime | None:
+    async def reach_time(self, share: int) -> datetime | None:
         """How far the share was known to be, when it was last written."""
-        return (await self.shares())[0][0].reach_time
+        return next((one.reach_time for one in (await self.shares())[0] if one.share == share), None)
 
     async def prepare(self) -> None:
-        """Makes the share's row, once."""
-        await self._database.retrying(ensure_share)
+        """Makes the first share's row, once."""
+        await self._database.retrying(ensure_shares)
 
-    async def acquire(self, owner: str, ttl: timedelta) -> tuple[ShareLease, bytes] | None:
-        """Takes the share: (lease, cursor). None while another replica holds it."""
-        return await self._database.retrying(lambda connection: acquire_share(connection, owner, ttl))
+    async def divide(self, share_count: int) -> None:
+        """Sees to it that there is a share for each of the log's partitions.
+
+        One share that followed the whole log is divided where it stands. Shares of another number are those of another
+        log, of which no row can be trusted: everything begins anew.
+        """
+
+        async def work(connection: Connection) -> bool:
+            if await divide_shares(connection, share_count):
+                return True
+            await drop_everything(connection)
+            await restart_shares(connection, share_count)
+            connection.after_commit(lambda: self._signals.notify(ADVANCED))
+            return False
+
+        if not await self._database.retrying(work):
+            _log.warning("the log has another number of partitions; building all anew", partitions=share_count)
+            self._metrics.rebuilds.labels("all").inc()
+
+    async def meet(
+        self, owner: str, ttl: timedelta, *, held: Collection[int], resting: Collection[int], aside: bool
+    ) -> Meeting:
+        """Says that this replica takes part, and takes free shares up to its portion.
+
+        `held`: the shares that it has; `resting`: those that it does not want now; `aside`: it would rather have
+        none, if another replica is there to take them.
+        """
+
+        async def work(connection: Connection) -> Meeting:
+            living, is_new = await followers.meet(connection, owner, ttl, aside=aside)
+            now = await connection.now()
+            meeting = Meeting([share.at(now) for share in await list_shares(connection)])
+            meeting.portion = portion(len(meeting.shares), living, owner)
+            for share in meeting.shares:
+                if len(held) + len(meeting.taken) >= meeting.portion:
+                    break
+                if share.owner not in ("", owner) or share.is_paused or share.share in held or share.share in resting:
+                    continue
+                taken = await acquire_share(connection, share.share, owner, ttl)
+                if taken is not None:
+                    meeting.taken.append(taken)
+            if is_new:
+                connection.after_commit(lambda: self._signals.notify(TURN))
+            return meeting
+
+        return await self._database.retrying(work)
+
+    async def leave(self, owner: str) -> None:
+        """This replica takes part no longer; its shares were released before."""
+        await self._database.retrying(lambda connection: followers.leave(connection, owner))
+        self._signals.notify(TURN)
+
+    async def acquire(self, owner: str, ttl: timedelta, share: int = 0) -> tuple[ShareLease, bytes] | None:
+        """Takes a share: (lease, cursor). None while another replica holds it."""
+        return await self._database.retrying(lambda connection: acquire_share(connection, share, owner, ttl))
 
     async def renew(self, lease: ShareLease) -> None:
         """Prolongs the lease. Raises ShareLost."""
-        reached = self.reach.now()
+        reached = self.reach(lease.share).now()
         if not await self._database.retrying(lambda connection: renew_share(connection, lease, reached)):
             raise ShareLost()
 
     async def release(self, lease: ShareLease) -> None:
         """Gives the share up."""
         await self._database.retrying(lambda connection: release_share(connection, lease))
+        self._signals.notify(TURN)
 
     async def apply_frames(self, lease: ShareLease, from_cursor: bytes, frames: Sequence[LogFrame]) -> bytes:
         """Applies frames that follow `from_cursor`, at least one, and returns the cursor after them.
@@ -209,7 +292,7 @@ class Following:
         self._metrics.note_poison(len(poison))
         for one in poison:
             _log.error("event set aside", type=one.type, why=one.reason)
-        self._note(len(batch), reached)
+        self._note(lease, len(batch), reached)
 
     async def _commit_each(
         self, lease: ShareLease, from_cursor: bytes, to_cursor: bytes, batch: Batch, error: Exception
@@ -248,10 +331,10 @@ class Following:
 
         await self._database.retrying(work)
         self._metrics.rebuilds.labels("purged").inc()
-        self._note(1, fed.event.time)
+        self._note(lease, 1, fed.event.time)
 
-    def _note(self, count: int, reached: datetime) -> None:
-        self.reach.move(reached)
+    def _note(self, lease: ShareLease, count: int, reached: datetime) -> None:
+        self.reach(lease.share).move(reached)
         if count:
             self._metrics.events.inc(count)
             self._metrics.batches.observe(count)

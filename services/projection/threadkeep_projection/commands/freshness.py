@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from itertools import zip_longest
 
-from threadkeep_chassis.cursors import LOG_KIND, THREAD_KIND, Cursor, read_cursor, thread_subject
+from threadkeep_chassis.cursors import LOG_KIND, THREAD_KIND, Cursor, read_cursor, selection_of, thread_subject
 from threadkeep_chassis.database import Database
 from threadkeep_chassis.errors import (
     CursorInvalid,
@@ -23,7 +23,7 @@ from threadkeep_projection.domain.errors import FreshnessTimeout
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, Runtime
 from threadkeep_projection.store.reads import event_sequence_of
-from threadkeep_projection.store.shares import read_share
+from threadkeep_projection.store.shares import list_shares
 
 FIELD = "freshness.at_least"
 
@@ -107,31 +107,37 @@ class Freshness:
     async def _look(self, call: Call, cursor: Cursor) -> tuple[bool, bool]:
         """(the cursor is reached, it counts in another life of the log than the projection does)"""
         async with self._database.read() as connection:
-            share = await read_share(connection)
-            if not share.cursor:
+            shares = await list_shares(connection)
+            # All that have begun follow one life of the log: who finds another one resets them all.
+            reached = [read_cursor(share.cursor) for share in shares if share.cursor]
+            if not reached:
                 return False, False
-            reached = read_cursor(share.cursor)
-            if reached.incarnation != cursor.incarnation:
+            if any(one.incarnation != cursor.incarnation for one in reached):
                 return False, True
             if cursor.kind == LOG_KIND:
-                pairs = zip_longest(reached.positions, cursor.positions, fillvalue=0)
-                return all(ours >= theirs for ours, theirs in pairs), False
+                # Where a share follows one partition, its cursor says nothing of the others.
+                ours = [max(numbers) for numbers in zip_longest(*(one.positions for one in reached), fillvalue=0)]
+                return all(got >= wanted for got, wanted in zip_longest(ours, cursor.positions, fillvalue=0)), False
             sequence = await event_sequence_of(connection, call.scope_key, cursor.subject)
             return (sequence or 0) >= cursor.positions[0], False
 
     async def _check(self, call: Call, at_least: bytes, cursor: Cursor, session_id: str | None) -> None:
         """Asks the runtime, which alone can, whether it gave this cursor. Raises CursorInvalid, CursorUnknown."""
         caller = Caller.of(call)
+        try:
+            base, partitions = selection_of(cursor.subject)
+        except ValueError as error:
+            raise CursorInvalid(FIELD) from error
         if cursor.kind == THREAD_KIND:
             if session_id is None or cursor.subject != thread_subject(call.scope_key, session_id):
                 # A cursor of a session that this call does not name: only waiting can tell.
                 return
-        elif cursor.subject == GRANT_SUBJECT:
-            caller, session_id = Caller.everywhere(), None
         else:
             session_id = None
+            if base == GRANT_SUBJECT:
+                caller = Caller.everywhere()
         try:
-            await self._runtime.check_cursor(caller, at_least, session_id)
+            await self._runtime.check_cursor(caller, at_least, session_id, partitions or ())
         except Unavailable:
             return
         except ThreadkeepError as error:

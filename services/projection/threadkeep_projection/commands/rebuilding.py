@@ -15,14 +15,14 @@ from threadkeep_chassis.receipts import check_receipt, find_receipt, fingerprint
 from threadkeep_chassis.scope import Call, Scope
 from threadkeep_chassis.signals import Signals
 from threadkeep_projection.commands.channels import Channels
-from threadkeep_projection.commands.following import ADVANCED, check_operator
+from threadkeep_projection.commands.following import ADVANCED, ShareLost, check_operator
 from threadkeep_projection.domain.projector import Draft
 from threadkeep_projection.metrics import ProjectionMetrics
 from threadkeep_projection.peers import Caller, Runtime
 from threadkeep_projection.store import rebuilds
 from threadkeep_projection.store.poison import poisoned_sessions
 from threadkeep_projection.store.reads import get_session
-from threadkeep_projection.store.shares import lock_share, reset_share
+from threadkeep_projection.store.shares import ShareLease, is_at, lock_shares, reset_shares
 from threadkeep_projection.store.threads import Loaded, ThreadKey, drop_everything, drop_session, write_threads
 
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -220,7 +220,7 @@ class Rebuilding:
                 return removed
 
             async def work(connection: Connection, keys: list[ThreadKey] = keys) -> None:
-                await lock_share(connection)
+                await lock_shares(connection)
                 for key in keys:
                     await drop_session(connection, key)
                     await rebuilds.mark(connection, rebuild, key, 0)
@@ -238,7 +238,7 @@ class Rebuilding:
 
             async def swap(connection: Connection, draft: Draft = draft) -> None:
                 # Nobody applies events while this lock is held, so live and rebuilt rows can be compared.
-                await lock_share(connection)
+                await lock_shares(connection)
                 live = await get_session(connection, *key)
                 reached = draft.session.event_sequence if draft.session is not None else 0
                 if live is not None and live.session.event_sequence > reached:
@@ -265,13 +265,18 @@ class Rebuilding:
                 await self._database.retrying(lambda connection: drop_session(connection, key))
             raise
 
-    async def rebuild_all(self) -> None:
-        """Drops every row and puts the cursor at the start, in one transaction; the follower then builds all anew."""
+    async def rebuild_all(self, lease: ShareLease, cursor: bytes) -> None:
+        """Drops every row and puts all cursors at the start, in one transaction; the followers then build all anew.
+
+        `cursor` is the one that the log does not know: unless the leased share still stands there, somebody was first.
+        Raises ShareLost then.
+        """
 
         async def work(connection: Connection) -> None:
-            await lock_share(connection)
+            if not await is_at(connection, lease, cursor):
+                raise ShareLost()
             await drop_everything(connection)
-            await reset_share(connection)
+            await reset_shares(connection)
             connection.after_commit(lambda: self._signals.notify(ADVANCED))
 
         await self._database.retrying(work)

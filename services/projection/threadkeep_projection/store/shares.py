@@ -15,14 +15,10 @@ import sqlalchemy as sa
 from threadkeep_chassis.database import Connection, insert_or_ignore, locked_in_key_order
 from threadkeep_projection.tables import shares
 
-THE_SHARE = 0
-"""There is one share: the whole log."""
-
 _c = shares.c
 _ENSURE = insert_or_ignore(shares, ["share"])
-_READ = sa.select(shares).where(_c.share == sa.bindparam("the_share"))
-_LOCK = locked_in_key_order(_READ, _c.share)
 _ALL = sa.select(shares).order_by(_c.share)
+_LOCK = locked_in_key_order(sa.select(shares), _c.share)
 _NOW = sa.bindparam("now", type_=_c.lease_expire_time.type)
 _MAY_MOVE = sa.or_(_c.is_paused.is_(sa.false()), _c.pause_expire_time <= _NOW)
 _ACQUIRE = (
@@ -41,7 +37,7 @@ _ACQUIRE = (
         epoch=_c.epoch + 1,
         lease_expire_time=sa.bindparam("expire", type_=_c.lease_expire_time.type),
     )
-    .returning(_c.epoch, _c.cursor)
+    .returning(_c.epoch, _c.log_cursor, _c.share_count)
 )
 _IS_MINE = sa.and_(
     _c.share == sa.bindparam("the_share"), _c.owner == sa.bindparam("me"), _c.epoch == sa.bindparam("my_epoch")
@@ -54,9 +50,9 @@ _RENEW = (
 )
 _ADVANCE = (
     sa.update(shares)
-    .where(_IS_MINE, _MAY_MOVE, _c.cursor == sa.bindparam("from_cursor", type_=_c.cursor.type))
+    .where(_IS_MINE, _MAY_MOVE, _c.log_cursor == sa.bindparam("from_cursor", type_=_c.log_cursor.type))
     .values(
-        cursor=sa.bindparam("to_cursor", type_=_c.cursor.type),
+        log_cursor=sa.bindparam("to_cursor", type_=_c.log_cursor.type),
         applied_count=_c.applied_count + sa.bindparam("count", type_=_c.applied_count.type),
         apply_time=_NOW,
         reach_time=_REACHED,
@@ -64,7 +60,17 @@ _ADVANCE = (
     )
 )
 _RELEASE = sa.update(shares).where(_IS_MINE).values(owner="", lease_expire_time=None)
-_RESET = sa.update(shares).where(_c.share == sa.bindparam("the_share")).values(cursor=b"", reach_time=None)
+_RESET = sa.update(shares).values(log_cursor=b"", reach_time=None)
+_PART = (
+    sa.update(shares)
+    .where(_c.share == sa.bindparam("the_share"))
+    .values(
+        share_count=sa.bindparam("count", type_=_c.share_count.type),
+        epoch=_c.epoch + 1,
+        owner="",
+        lease_expire_time=None,
+    )
+)
 _PAUSE = sa.update(shares).values(
     is_paused=sa.bindparam("to_paused", type_=sa.Boolean()),
     pause_expire_time=sa.bindparam("expire", type_=_c.pause_expire_time.type),
@@ -85,6 +91,8 @@ class Share:
     is_paused: bool = False
     pause_expire_time: datetime | None = None
     reach_time: datetime | None = None
+    share_count: int = 1
+    """How many shares the log was divided into, this one included: as many as it has partitions."""
 
     def at(self, now: datetime) -> Share:
         """The share as it is at that time: without an owner whose lease has run out, or a pause that is over."""
@@ -102,24 +110,75 @@ class Share:
 class ShareLease:
     """The right to move a share: owner and epoch, and how long a renewal lasts."""
 
+    share: int
+    share_count: int
     owner: str
     epoch: int
     ttl: timedelta
 
-
-async def ensure_share(connection: Connection) -> None:
-    """Makes the share's row unless it is there."""
-    await connection.execute(_ENSURE, {"share": THE_SHARE, "cursor": b"", "applied_count": 0, "owner": "", "epoch": 0})
-
-
-async def read_share(connection: Connection) -> Share:
-    """The share."""
-    return _share((await connection.execute(_READ, {"the_share": THE_SHARE})).one())
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The log partitions to follow. Empty: all."""
+        return (self.share,) if self.share_count > 1 else ()
 
 
-async def lock_share(connection: Connection) -> Share:
-    """The share, locked: nobody applies events before this transaction ends."""
-    return _share((await connection.execute(_LOCK, {"the_share": THE_SHARE})).one())
+async def ensure_shares(connection: Connection) -> None:
+    """Makes the row of share 0, of one, unless there are rows: the log is whole until its partitions are known."""
+    await connection.execute(_ENSURE, _new(0, 1))
+
+
+async def divide_shares(connection: Connection, share_count: int) -> bool:
+    """Divides what one share followed into as many as the log has partitions; whoever held it has lost it.
+
+    False: the log was divided into another number before, so it was another log, and nothing was done.
+    """
+    found = await lock_shares(connection)
+    if len(found) == found[0].share_count == share_count:
+        return True
+    if len(found) != 1:
+        return False
+    await connection.execute(_PART, {"the_share": found[0].share, "count": share_count})
+    await _insert_rest(connection, found[0], share_count, found[0].cursor)
+    return True
+
+
+async def restart_shares(connection: Connection, share_count: int) -> None:
+    """Begins a log of so many partitions at its start; whoever held a share has lost it."""
+    found = await lock_shares(connection)
+    await connection.execute(sa.delete(shares).where(_c.share != found[0].share))
+    await connection.execute(_PART, {"the_share": found[0].share, "count": share_count})
+    await reset_shares(connection)
+    newest = replace(found[0], epoch=max(share.epoch for share in found), reach_time=None)
+    await _insert_rest(connection, newest, share_count, b"")
+
+
+async def _insert_rest(connection: Connection, first: Share, share_count: int, cursor: bytes) -> None:
+    """The other shares beside the first: paused as it is, and with an epoch that no lease of before has."""
+    rows = [
+        {
+            **_new(number, share_count),
+            "log_cursor": cursor,
+            "epoch": first.epoch + 1,
+            "is_paused": first.is_paused,
+            "pause_expire_time": first.pause_expire_time,
+            "reach_time": first.reach_time,
+        }
+        for number in range(1, share_count)
+    ]
+    if rows:
+        await connection.execute(sa.insert(shares), rows)
+
+
+async def is_at(connection: Connection, lease: ShareLease, cursor: bytes) -> bool:
+    """True while the lease counts and its share stands at the cursor; locks all shares."""
+    found = {share.share: share for share in await lock_shares(connection)}
+    mine = found.get(lease.share)
+    return mine is not None and (mine.owner, mine.epoch, mine.cursor) == (lease.owner, lease.epoch, cursor)
+
+
+async def lock_shares(connection: Connection) -> list[Share]:
+    """All shares by number, locked: nobody applies events before this transaction ends."""
+    return [_share(row) for row in await connection.execute(_LOCK)]
 
 
 async def list_shares(connection: Connection) -> list[Share]:
@@ -127,13 +186,20 @@ async def list_shares(connection: Connection) -> list[Share]:
     return [_share(row) for row in await connection.execute(_ALL)]
 
 
-async def acquire_share(connection: Connection, owner: str, ttl: timedelta) -> tuple[ShareLease, bytes] | None:
-    """Takes the share if it is free, expired, or this owner's already: (lease, cursor), with a new epoch. Else None."""
+async def acquire_share(
+    connection: Connection, share: int, owner: str, ttl: timedelta
+) -> tuple[ShareLease, bytes] | None:
+    """Takes the share if it is free, expired or this owner's, and not paused: (lease, cursor), with a new epoch.
+
+    Else None.
+    """
     now = await connection.now()
     row = (
-        await connection.execute(_ACQUIRE, {"the_share": THE_SHARE, "me": owner, "now": now, "expire": now + ttl})
+        await connection.execute(_ACQUIRE, {"the_share": share, "me": owner, "now": now, "expire": now + ttl})
     ).first()
-    return None if row is None else (ShareLease(owner, row.epoch, ttl), bytes(row.cursor))
+    if row is None:
+        return None
+    return ShareLease(share, row.share_count, owner, row.epoch, ttl), bytes(row.log_cursor)
 
 
 async def renew_share(connection: Connection, lease: ShareLease, reached: datetime | None = None) -> bool:
@@ -180,9 +246,9 @@ async def release_share(connection: Connection, lease: ShareLease) -> None:
     await connection.execute(_RELEASE, _mine(lease))
 
 
-async def reset_share(connection: Connection) -> None:
-    """Puts the cursor at the start. Whoever follows finds that out with the next advance."""
-    await connection.execute(_RESET, {"the_share": THE_SHARE})
+async def reset_shares(connection: Connection) -> None:
+    """Puts the cursors at the start. Whoever follows finds that out with the next advance."""
+    await connection.execute(_RESET)
 
 
 async def pause_shares(connection: Connection, duration: timedelta | None) -> datetime | None:
@@ -204,13 +270,13 @@ async def resume_shares(connection: Connection) -> bool:
 
 
 def _mine(lease: ShareLease) -> dict[str, object]:
-    return {"the_share": THE_SHARE, "me": lease.owner, "my_epoch": lease.epoch}
+    return {"the_share": lease.share, "me": lease.owner, "my_epoch": lease.epoch}
 
 
 def _share(row: Any) -> Share:
     return Share(
         share=row.share,
-        cursor=bytes(row.cursor),
+        cursor=bytes(row.log_cursor),
         applied_count=row.applied_count,
         apply_time=row.apply_time,
         owner=row.owner,
@@ -219,4 +285,16 @@ def _share(row: Any) -> Share:
         is_paused=row.is_paused,
         pause_expire_time=row.pause_expire_time,
         reach_time=row.reach_time,
+        share_count=row.share_count,
     )
+
+
+def _new(share: int, share_count: int) -> dict[str, object]:
+    return {
+        "share": share,
+        "share_count": share_count,
+        "log_cursor": b"",
+        "applied_count": 0,
+        "owner": "",
+        "epoch": 0,
+    }

@@ -88,6 +88,12 @@ class WideExtent:
     """None: every scope."""
     name: str = field(default="")
     """The scope key of a SCOPE feed."""
+    partitions: frozenset[int] | None = None
+    """The log partitions in question. None: all."""
+
+    def holds(self, partition: int) -> bool:
+        """True if the partition's events are meant."""
+        return self.partitions is None or partition in self.partitions
 
 
 Extent = ThreadExtent | WideExtent

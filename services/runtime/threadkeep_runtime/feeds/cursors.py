@@ -7,12 +7,21 @@ its feed's extent, so that one of a wider or narrower feed, or of another scope,
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 from collections.abc import Sequence
 
-from threadkeep_chassis.cursors import LOG_KIND, THREAD_KIND, CursorCodec, thread_subject
+from threadkeep_chassis.cursors import (
+    LOG_KIND,
+    THREAD_KIND,
+    CursorCodec,
+    read_cursor,
+    selection_of,
+    selection_subject,
+    thread_subject,
+)
 from threadkeep_chassis.errors import CursorExpired, CursorInvalid
-from threadkeep_runtime.domain.feeds import RUN, SCOPE, SESSION, TASK, Extent, ThreadExtent
+from threadkeep_runtime.domain.feeds import RUN, SCOPE, SESSION, TASK, Extent, ThreadExtent, WideExtent
 
 _MEMBER = {RUN: 1, TASK: 2}
 
@@ -35,10 +44,10 @@ class FeedCursors:
             if numbers[1:] != _marks(extent) or not numbers:
                 raise CursorInvalid("after")
             return numbers[:1]
-        numbers = self._log.decode_for(cursor, incarnation, "after", _subject(extent))
+        numbers = self._log.decode_for(cursor, incarnation, "after", _subject_of_wider(cursor, extent))
         if len(numbers) != partitions:
             raise CursorInvalid("after")
-        return numbers
+        return tuple(number if extent.holds(partition) else 0 for partition, number in enumerate(numbers))
 
     def place(self, extent: Extent, incarnation: str, numbers: Sequence[int]) -> Place:
         """A reader's place, to move on from there."""
@@ -47,7 +56,7 @@ class FeedCursors:
 
 
 class Place:
-    """Where a reader stands. It only moves forward."""
+    """Where a reader stands. It only moves forward. In partitions that its feed does not hold it stands at 0."""
 
     __slots__ = ("_codec", "_encode", "_incarnation", "_marks", "_subject", "is_anywhere", "numbers")
 
@@ -83,7 +92,21 @@ class Place:
 def _subject(extent: Extent) -> str:
     if isinstance(extent, ThreadExtent):
         return thread_subject(extent.scope_key, extent.session_id)
-    return f"scope:{extent.name[:24]}" if extent.kind == SCOPE else "grant"
+    return selection_subject(f"scope:{extent.name[:24]}" if extent.kind == SCOPE else "grant", extent.partitions)
+
+
+def _subject_of_wider(cursor: bytes, extent: WideExtent) -> str:
+    """The subject of the cursor, if it is of a feed that differs at most in having more partitions; else the extent's.
+
+    Nothing is believed yet: the signature covers the subject.
+    """
+    subject = read_cursor(cursor, "after").subject
+    if extent.partitions is not None:
+        with contextlib.suppress(ValueError):
+            base, selected = selection_of(subject)
+            if base == selection_of(_subject(extent))[0] and (selected is None or selected >= extent.partitions):
+                return subject
+    return _subject(extent)
 
 
 def _marks(extent: ThreadExtent) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ class Feeds:
         """`secret` comes from `meta.load_token_secret`, `partitions` is the number of the log's partitions."""
         self.settings = settings or FeedSettings()
         self.metrics = metrics or FeedMetrics(CollectorRegistry())
+        self.partitions = partitions
         self.live = LiveHub(self.metrics)
         self.reader = LogReader(database, FeedCursors(secret), self.settings.window_positions)
         self.tails = Tails(database, signals, self.settings, partitions)

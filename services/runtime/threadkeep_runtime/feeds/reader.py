@@ -91,7 +91,9 @@ class LogReader:
                 return found, [events_read.thread_floor(connection, extent.thread_key)]
             found = _wide_page(connection, extent, wanted, place.numbers, count, self._window)
             purged = events_read.log_floor(connection, extent.scope_keys)
-            return found, [purged.get(partition, 0) for partition in range(len(place.numbers))]
+            return found, [
+                purged.get(partition, 0) if extent.holds(partition) else 0 for partition in range(len(place.numbers))
+            ]
 
         async with self._database.read() as connection:
             found, floors = await connection.run(read)
@@ -138,10 +140,15 @@ def _bounds(connection: Connection, extent: Extent) -> tuple[LogHead, Numbers, N
     purged = events_read.log_floor(connection, extent.scope_keys)
     floors, starts = [], []
     for partition, end in enumerate(head.positions):
+        if not extent.holds(partition):
+            floors.append(0)
+            starts.append(0)
+            continue
         oldest = events_read.oldest_of_partition(connection, partition)
         floors.append(purged.get(partition, 0))
         starts.append(max(purged.get(partition, 0), end if oldest is None else oldest - 1))
-    return head, tuple(floors), tuple(starts), head.positions
+    ends = tuple(end if extent.holds(partition) else 0 for partition, end in enumerate(head.positions))
+    return head, tuple(floors), tuple(starts), ends
 
 
 def _thread_page(
@@ -159,7 +166,7 @@ def _wide_page(
 ) -> Page | None:
     head = events_read.log_head(connection)
     for partition, (after, end) in enumerate(zip(places, head.positions, strict=True)):
-        if after < end:
+        if after < end and extent.holds(partition):
             upto = min(end, after + window)
             rows = events_read.read_partition(connection, partition, extent.scope_keys, wanted, after, upto, count)
             return Page(rows, partition, rows[-1].position if events_read.is_cut(rows, count) else upto)

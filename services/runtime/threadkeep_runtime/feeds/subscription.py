@@ -192,7 +192,8 @@ class Subscription:
             self.place.move(0, self._sink.passed_sequence)
         else:
             for partition, position in enumerate(self._feeds.tails.positions()):
-                self.place.move(partition, position)
+                if self._extent.holds(partition):
+                    self.place.move(partition, position)
 
     def _is_for_sink(self, row: EventRow) -> bool:
         extent = self._extent

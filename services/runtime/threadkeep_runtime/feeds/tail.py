@@ -71,7 +71,9 @@ class Tails:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _of(self, extent: Extent) -> list[_Tail]:
-        return [self._tails[extent.partition]] if isinstance(extent, ThreadExtent) else self._tails
+        if isinstance(extent, ThreadExtent):
+            return [self._tails[extent.partition]]
+        return [tail for partition, tail in enumerate(self._tails) if extent.holds(partition)]
 
 
 def _routes(extent: Extent) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,21 @@ def filter_from_proto(wanted: event_service_pb2.EventFilter) -> EventFilter:
     return EventFilter.of(tuple(wanted.types), level)
 
 
+def selection_from_proto(wanted: event_service_pb2.EventFilter, partitions: int) -> frozenset[int] | None:
+    """The log partitions of a filter; None: all. Raises FieldInvalid for one that the log doesn't have, a double, and a
+    selection in a feed of one thread."""
+    if not wanted.partitions:
+        return None
+    if wanted.WhichOneof("extent") is not None:
+        raise FieldInvalid("filter.partitions", "is for feeds over a scope or a grant: a session lies in one partition")
+    for index, number in enumerate(wanted.partitions[: partitions + 1]):
+        if not 0 <= number < partitions:
+            raise FieldInvalid(f"filter.partitions[{index}]", f"must lie between 0 and {partitions - 1}")
+        if number in wanted.partitions[:index]:
+            raise FieldInvalid(f"filter.partitions[{index}]", "is there twice")
+    return frozenset(wanted.partitions)
+
+
 def event_to_proto(row: EventRow, cursor: bytes, scopes: Scopes | None) -> event_pb2.Event:
     """An event with the cursor just after it; with the thread's scope if `scopes` are given (X13)."""
     event = event_pb2.Event(

@@ -23,7 +23,12 @@ from threadkeep_runtime.domain.feeds import (
 )
 from threadkeep_runtime.feeds.cursors import Place
 from threadkeep_runtime.feeds.feeds import Feeds
-from threadkeep_runtime.service.event_convert import event_to_proto, filter_from_proto, frame_to_proto
+from threadkeep_runtime.service.event_convert import (
+    event_to_proto,
+    filter_from_proto,
+    frame_to_proto,
+    selection_from_proto,
+)
 
 _MEMBERS = {"session_id": SESSION, "run_id": RUN, "task_id": TASK}
 
@@ -46,7 +51,7 @@ class EventServicer(event_service_pb2_grpc.EventServiceServicer):
         place = await self.feeds.reader.start(extent, request.after if page.after is None else b"")
         for index, number in enumerate(page.after or ()):
             place.move(index, number)
-        response = event_service_pb2.ListEventsResponse()
+        response = event_service_pb2.ListEventsResponse(partition_count=self.feeds.partitions)
         if await self._fill(response, extent, wanted, place, page.size):
             response.next_page_token = self.pager.token(call, request, place.numbers)
         response.cursor = place.cursor()
@@ -62,6 +67,8 @@ class EventServicer(event_service_pb2_grpc.EventServiceServicer):
         sequence = request.after_sequence if request.HasField("after_sequence") else None
         if sequence is not None and not isinstance(extent, ThreadExtent):
             raise FieldInvalid("after_sequence", "counts in a feed of one session, run or task")
+        if request.include_live and request.filter.partitions:
+            raise FieldInvalid("include_live", "is not for a selection of partitions")
         place = await self.feeds.reader.start(extent, request.after, from_now=request.from_now, after_sequence=sequence)
         patience = self.feeds.settings.slow_consumer_seconds
         async with self.feeds.subscribe(
@@ -79,11 +86,12 @@ class EventServicer(event_service_pb2_grpc.EventServiceServicer):
 
     async def _extent(self, call: Call, wanted: event_service_pb2.EventFilter) -> Extent:
         which = wanted.WhichOneof("extent")
+        partitions = selection_from_proto(wanted, self.feeds.partitions)
         if which is not None:
             return await self.feeds.reader.find(call.scope_key, _MEMBERS[which], getattr(wanted, which))
         if call.named_scope is not None:
-            return WideExtent(SCOPE, frozenset((call.scope_key,)), call.scope_key)
-        return WideExtent(GRANT, call.reach)
+            return WideExtent(SCOPE, frozenset((call.scope_key,)), call.scope_key, partitions)
+        return WideExtent(GRANT, call.reach, partitions=partitions)
 
     async def _fill(
         self,

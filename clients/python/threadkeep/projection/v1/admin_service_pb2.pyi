@@ -53,13 +53,13 @@ class FollowerShare(_message.Message):
     REACH_TIME_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
     share: _builtins.int
-    """The share's number."""
+    """The share's number: the log partition that it follows. The log of SQLite has one."""
     cursor: _builtins.bytes
     """The cursor that the share has reached."""
     applied_count: _builtins.int
     """How many events it has applied in its life."""
     owner: _builtins.str
-    """Who follows it. Empty: nobody right now."""
+    """The replica that follows it. Empty: nobody right now."""
     is_paused: _builtins.bool
     """True while it is paused."""
     @_builtins.property
@@ -124,7 +124,7 @@ class GetStatusResponse(_message.Message):
     """How many events of all scopes could not be projected."""
     @_builtins.property
     def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___FollowerShare]:
-        """The shares."""
+        """The shares: one for each partition of the runtime's log."""
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class EventFilter(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
     VISIBILITY_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """One session."""
     run_id: _builtins.str
@@ -42,6 +43,13 @@ class EventFilter(_message.Message):
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only events of these types. Empty: all. A value that ends with `.*` matches every type that begins so."""
 
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Only the events of these log partitions, so that several readers share a feed over a scope or a grant. Empty: all. Each
+        partition has a number from 0, below ListEventsResponse.partition_count; a session's events all lie in one. Cursors of
+        such a feed are bound to the selection; it may also be begun from a cursor of a feed that holds these partitions and more.
+        """
+
     def __init__(
         self,
         *,
@@ -50,10 +58,11 @@ class EventFilter(_message.Message):
         task_id: _builtins.str = ...,
         types: _abc.Iterable[_builtins.str] | None = ...,
         visibility: _event_pb2.Visibility.ValueType = ...,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["extent", b"extent", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["extent", b"extent", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id", "types", b"types", "visibility", b"visibility"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extent", b"extent", "partitions", b"partitions", "run_id", b"run_id", "session_id", b"session_id", "task_id", b"task_id", "types", b"types", "visibility", b"visibility"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_extent: _TypeAlias = _typing.Literal["session_id", "run_id", "task_id"]  # noqa: Y015
     _WhichOneofArgType_extent: _TypeAlias = _typing.Literal["extent", b"extent"]  # noqa: Y015
@@ -106,10 +115,13 @@ class ListEventsResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    PARTITION_COUNT_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """The token of the next page. Empty: nothing more for now."""
     cursor: _builtins.bytes
     """A cursor after the last event that was looked at, to subscribe from."""
+    partition_count: _builtins.int
+    """In how many partitions the log lies: 1 on SQLite, several on PostgreSQL, and always the same in one database."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.Event]:
         """The events, in order."""
@@ -120,10 +132,11 @@ class ListEventsResponse(_message.Message):
         events: _abc.Iterable[_event_pb2.Event] | None = ...,
         next_page_token: _builtins.str = ...,
         cursor: _builtins.bytes = ...,
+        partition_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "events", b"events", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "events", b"events", "next_page_token", b"next_page_token", "partition_count", b"partition_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,7 +165,7 @@ class SubscribeEventsRequest(_message.Message):
     Beyond the thread's last event: CURSOR_UNKNOWN; before what is kept: CURSOR_EXPIRED.
     """
     include_live: _builtins.bool
-    """Also send live observations of the sessions, runs or tasks in question."""
+    """Also send live observations of the sessions, runs or tasks in question. Not with a selection of partitions."""
     @_builtins.property
     def filter(self) -> Global___EventFilter:
         """Which events."""
