@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
 import uvloop
@@ -12,22 +14,26 @@ import uvloop
 from tests.benchmarks.cases import CASES
 from tests.benchmarks.harness import SCALES, Row, Scale, measure, table, write
 from tests.benchmarks.stage import Stage
+from tests.support.databases import Databases
 
 
 async def run(names: list[str], scale: Scale) -> list[Row]:
     """Measures the cases whose names begin with one of `names`, or all."""
     chosen = [case for case in CASES if not names or any(case.name.startswith(name) for name in names)]
-    rows = []
-    for case in chosen:
-        stage = Stage(case.services, case.environment)
-        try:
-            await stage.open()
-            if not rows:
-                print(f"scale {scale.name}; this machine flushes 8 KiB in {stage.flush_seconds() * 1000:.2f} ms")
-            rows.append(await measure(case(stage, scale)))
-        finally:
-            await stage.close()
-        print(f"{rows[-1].case}: {rows[-1].ratio:.2f} ({case.what})", flush=True)
+    rows: list[Row] = []
+    with closing(Databases()) as databases:
+        for case in chosen:
+            begun = time.monotonic()
+            stage = Stage(case.services, case.environment, databases)
+            try:
+                await stage.open()
+                if not rows:
+                    print(f"scale {scale.name}; this machine flushes 8 KiB in {stage.flush_seconds() * 1000:.2f} ms")
+                rows.append(await measure(case(stage, scale)))
+            finally:
+                await stage.close()
+            took = time.monotonic() - begun
+            print(f"{rows[-1].case}: {rows[-1].ratio:.2f} in {took:.0f} s ({case.what})", flush=True)
     return rows
 
 

@@ -1,4 +1,7 @@
-"""The baselines E and S inside the measured server: a unary call and a stream that do no work."""
+"""The baselines E and S inside the measured server: a unary call and a stream that do no work.
+
+For many streams that get a message at once there is a bell: what it is rung with goes out on each stream that hears it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import grpc
 
 UNARY = "/bench.Echo/Unary"
 STREAM = "/bench.Echo/Stream"
+BELL = "/bench.Echo/Bell"
+HEAR = "/bench.Echo/Hear"
 
 
 async def _unary(request: bytes, context: Any) -> bytes:
@@ -28,8 +33,30 @@ async def _stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
         await asyncio.get_running_loop().create_future()
 
 
+_hearers: set[asyncio.Queue[bytes]] = set()
+
+
+async def _bell(request: bytes, context: Any) -> bytes:
+    """Sends the request, as it is, on every stream that hears the bell."""
+    for hearer in _hearers:
+        hearer.put_nowait(request)
+    return b""
+
+
+async def _hear(request: bytes, context: Any) -> AsyncIterator[bytes]:
+    """An empty message, then what the bell is rung with."""
+    rung: asyncio.Queue[bytes] = asyncio.Queue()
+    _hearers.add(rung)
+    try:
+        yield b""
+        while True:
+            yield await rung.get()
+    finally:
+        _hearers.discard(rung)
+
+
 class EchoHandlers(grpc.GenericRpcHandler):
-    """Both calls, on raw bytes."""
+    """The calls, on raw bytes."""
 
     def service(self, details: Any) -> Any:
         """Finds the handler of a call."""
@@ -37,4 +64,8 @@ class EchoHandlers(grpc.GenericRpcHandler):
             return grpc.unary_unary_rpc_method_handler(_unary)
         if details.method == STREAM:
             return grpc.unary_stream_rpc_method_handler(_stream)
+        if details.method == BELL:
+            return grpc.unary_unary_rpc_method_handler(_bell)
+        if details.method == HEAR:
+            return grpc.unary_stream_rpc_method_handler(_hear)
         return None

@@ -31,7 +31,7 @@ class Scale:
 
 
 SCALES = {
-    "small": Scale("small", pairs=5, seconds=1.0, rows=20_000),
+    "small": Scale("small", pairs=5, seconds=0.4, rows=20_000),
     "full": Scale("full", pairs=7, seconds=5.0, rows=1_000_000),
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import grpc
 
-from tests.benchmarks.echo import STREAM, UNARY
+from tests.benchmarks.echo import BELL, HEAR, STREAM, UNARY
 from tests.support.databases import Databases
 from tests.support.suite import migrate_one
 
@@ -23,10 +23,17 @@ ROOT = Path(__file__).resolve().parents[2]
 class Stage:
     """A running server on a fresh database. It is what `tests.support` calls a suite."""
 
-    def __init__(self, services: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        services: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        databases: Databases | None = None,
+    ) -> None:
+        """`databases`: where the fresh one is made; None: on a PostgreSQL of its own."""
         self.services = tuple(services)
         self._environment = dict(environment or {})
-        self._databases: Databases | None = None
+        self._databases = databases
+        self._is_guest = databases is not None
         self._process: asyncio.subprocess.Process | None = None
         self._channel: grpc.aio.Channel | None = None
         self.url = ""
@@ -34,10 +41,8 @@ class Stage:
 
     async def open(self) -> None:
         """Starts everything."""
-        self._databases = Databases()
-        self.url = await self._databases.empty("postgres")
-        for service in self.services:
-            await migrate_one(self.url, service)
+        self._databases = self._databases or Databases()
+        self.url = await self._databases.migrated("bench " + " ".join(self.services), self._migrate)
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -62,8 +67,14 @@ class Stage:
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             await self._process.wait()
-        if self._databases is not None:
+        if self._databases is not None and self._is_guest:
+            await self._databases.drop(self.url)
+        elif self._databases is not None:
             self._databases.close()
+
+    async def _migrate(self, url: str) -> None:
+        for service in self.services:
+            await migrate_one(url, service)
 
     def channel(self, service: str = "runtime") -> grpc.aio.Channel:
         """The channel; all services are behind it."""
@@ -89,11 +100,33 @@ class Stage:
         """Baseline S: `async for message in stage.echo_stream(b'{"count": 10, "size": 1024}')`."""
         return self.channel().unary_stream(STREAM)
 
+    @property
+    def bell(self) -> Any:
+        """Rings: `await stage.bell(message)` puts that message on every stream that hears it."""
+        return self.channel().unary_unary(BELL)
+
+    @property
+    def hear(self) -> Any:
+        """Baseline S on many streams: `stage.hear(b"")` gives an empty message, then what the bell is rung with."""
+        return self.channel().unary_stream(HEAR)
+
     def resident_bytes(self) -> int:
         """Memory that the server process holds now."""
+        return self._memory("VmRSS")
+
+    def forget_peak(self) -> None:
+        """From now on `peak_bytes` tells of what comes."""
+        assert self._process is not None
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
+
+    def peak_bytes(self) -> int:
+        """The most memory that the server process held since `forget_peak`."""
+        return self._memory("VmHWM")
+
+    def _memory(self, field: str) -> int:
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/status").read_text()
-        kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
+        kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith(field))
         return int(kilobytes) * 1024
 
     def folder(self) -> Path:

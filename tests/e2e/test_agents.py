@@ -17,6 +17,9 @@ from threadkeep.worker import RunContext, SandboxProfile, builtin_middleware, cu
 
 pytestmark = pytest.mark.suite(backends=["sqlite"], topologies=["embedded"])
 
+SPLIT = pytest.mark.suite(backends=["postgres"], topologies=["split"])
+"""Where a run meets all services: definitions of one, state of another."""
+
 
 def call(name: str, /, **args: Any) -> dict[str, Any]:
     """A step of a script that calls a tool."""
@@ -146,6 +149,7 @@ async def test_skills_are_read_when_they_are_needed(site: Any) -> None:
     assert await said(site) == "by hand"
 
 
+@SPLIT
 @pytest.mark.rule("C9", "R10")
 async def test_a_sub_agent_works_and_its_questions_are_the_runs(site: Any) -> None:
     await note_tool(site, approval_required=True)
@@ -165,6 +169,7 @@ async def test_a_sub_agent_works_and_its_questions_are_the_runs(site: Any) -> No
     assert result["text"] == "It said noted: x"
 
 
+@SPLIT
 @pytest.mark.rule("C9", "R10")
 async def test_a_rule_asks_a_person_with_its_own_decisions(site: Any) -> None:
     await site.client.config.put(
@@ -261,6 +266,7 @@ async def test_an_agent_runs_in_its_sandbox_or_not_at_all(site: Any) -> None:
     assert box.open == []
 
 
+@SPLIT
 @pytest.mark.rule("C9", "R6")
 async def test_a_resumed_run_is_built_from_its_pinned_manifest(site: Any) -> None:
     await note_tool(site, approval_required=True)

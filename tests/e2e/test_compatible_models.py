@@ -124,7 +124,7 @@ async def _agent(site: Any, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch,
     entry_point = entity_pb2.PythonEntryPoint(entry_point="tests.support.worker_graphs:count_words")
     await site.client.config.put("count", entity_pb2.Tool(description="Counts words.", python=entry_point))
     await site.agent("counter", system_prompt="Count.", provider="http", tools=["count"])
-    site.worker()
+    site.worker(provider_origins=[endpoint.url])
 
 
 @pytest.mark.rule("C8", "C9")

@@ -13,6 +13,10 @@ from threadkeep.runtime.v1 import task_pb2
 async def projection_calls(call: Any, task: task_pb2.Task) -> None:
     """Makes each of them."""
     assert await call("summaries.list_usage", summary_service_pb2.USAGE_KEY_DAY, session_id=task.session_id) == []
+    assert sum(one.count for one in (await call("summaries.get_counts")).sessions) == 2
+    assert [one.agent_name for one in await call("summaries.list_agents", agent_name=task.agent_name)] == [
+        task.agent_name
+    ]
     assert await call("messages.search", task.session_id, "nothing -of -this") == []
     assert len(await call("projection_admin.get_status")) >= 1
     assert (await call("projection_admin.rebuild_session", task.session_id)).message_count == 2

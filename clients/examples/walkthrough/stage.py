@@ -119,6 +119,7 @@ def _workers(
 ) -> dict[str, Child]:
     target = ",".join(f"{name}={address}" for name, address in addresses.items())
     graph = ("--graph", "reader=reading.live:build") if options.is_live else ()
+    origin = ("--provider-origin", options.base_url) if options.base_url else ()
     workers = {}
     for name in ("worker-1", "worker-2"):
         workers[name] = children.start(
@@ -140,6 +141,7 @@ def _workers(
             "--max-runs",
             "1",
             *graph,
+            *origin,
             env={"THREADKEEP_DEMO_GATES": str(gates), "THREADKEEP_DEMO_LEDGER": str(ledger)},
         )
     for name, worker in workers.items():

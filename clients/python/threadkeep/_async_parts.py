@@ -320,6 +320,8 @@ class Summaries(Part):
     list_tasks = _pages(projection.list_tasks)
     list_runs = _pages(projection.list_runs)
     list_usage = _pages(projection.list_usage)
+    list_agents = _pages(projection.list_agents)
+    get_counts = _unary(projection.get_counts)
 
 
 class Streams(Part):

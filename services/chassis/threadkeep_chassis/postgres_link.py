@@ -115,7 +115,7 @@ class PostgresLink:
             connection.terminate()
 
     async def _send(self, has_work: asyncio.Event, send: Callable[[asyncpg.Connection], Awaitable[None]]) -> None:
-        connection = await self._backend.connect(f"{self._purpose} notify")
+        connection = await self._backend.connect(f"{self._purpose} notify", writes_nothing=True)
         try:
             # What was left when the connection before this one was lost.
             await send(connection)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,6 +19,7 @@ from threadkeep_chassis.database import Database
 from threadkeep_chassis.errors import FieldInvalid, ShuttingDown, SlowConsumer, ThreadkeepError
 from threadkeep_chassis.limits import Limits
 from threadkeep_chassis.scope import Drain
+from threadkeep_chassis.waker import Waker
 from threadkeep_config.domain.errors import RevisionCompacted
 from threadkeep_config.domain.values import Entity, EntityType, Key
 from threadkeep_config.domain.views import View
@@ -35,7 +37,7 @@ PAGE_READERS = 3
 """Pages read at once: a thousand watches that start together must leave database sessions to everyone else."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Filter:
     """One filter; an empty part matches everything."""
 
@@ -65,7 +67,7 @@ class FrameKind(Enum):
     BOOKMARK = "bookmark"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Frame:
     """What goes out at once."""
 
@@ -76,7 +78,7 @@ class Frame:
     """Each change with the filters that it matched."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Watched:
     """What a watch is about."""
 
@@ -93,21 +95,25 @@ class Watched:
 class _Live:
     """A watch that has joined the tail."""
 
+    # Nearly all watches are idle, and there may be very many: what only a busy one needs comes with the first change.
+    __slots__ = ("_after", "_buffer", "_bytes", "_max_bytes", "_max_changes", "_watched", "cut", "waker")
+
     def __init__(self, watched: Watched, after: int, max_changes: int, max_bytes: int) -> None:
         self._watched = watched
         self._after = after
         self._max_changes = max_changes
         self._max_bytes = max_bytes
-        self._buffer: deque[Matched] = deque()
+        self._buffer: deque[Matched] | None = None
         self._bytes = 0
-        self.woken = asyncio.Event()
+        self.waker = Waker()
+        """Set when something was offered, or the watch must end."""
         self.cut: Callable[[int], ThreadkeepError] | None = None
         """Why the watch must end, given the revision to resume from."""
 
     @property
     def is_empty(self) -> bool:
         """True when everything that the tail told was handed out."""
-        return not self._buffer
+        return self._buffer is None
 
     def offer(self, changes: Sequence[Logged]) -> None:
         """Takes what the tail tells."""
@@ -116,28 +122,22 @@ class _Live:
         for change in changes:
             matched = self._watched.match(change.entity) if change.entity.revision > self._after else ()
             if matched:
+                if self._buffer is None:
+                    self._buffer = deque()
                 self._buffer.append((change, matched))
                 self._bytes += change.size
-        if self._buffer:
-            self.woken.set()
+        if self._buffer is None:
+            return
+        self.waker.set()
         if len(self._buffer) > self._max_changes or (self._bytes > self._max_bytes and len(self._buffer) > 1):
             self.end(lambda revision: SlowConsumer(resume_revision=revision))
 
     def end(self, cut: Callable[[int], ThreadkeepError]) -> None:
         """Ends the watch, and frees what it holds at once: its reader may not come back soon."""
         self.cut = cut
-        self._buffer.clear()
+        self._buffer = None
         self._bytes = 0
-        self.woken.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Returns when something was offered, the watch must end, or the time is over."""
-        self.woken.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self.woken.wait()
-        except TimeoutError:
-            pass
+        self.waker.set()
 
     def take(self) -> list[Matched]:
         """The next changes, as many as fit into a frame."""
@@ -149,8 +149,27 @@ class _Live:
             change = self._buffer.popleft()
             taken.append(change)
             size += change[0].size
+        if not self._buffer:
+            self._buffer = None
         self._bytes -= size
         return taken
+
+
+class _Place:
+    """How far a watch has come."""
+
+    __slots__ = ("cursor", "shown_at")
+
+    def __init__(self, cursor: int) -> None:
+        self.cursor = cursor
+        self.shown_at = _now()
+        """When its reader was last told."""
+
+    def shown(self, frame: Frame) -> Frame:
+        """Takes note of a frame that is about to be given."""
+        self.cursor = frame.revision
+        self.shown_at = _now()
+        return frame
 
 
 class Watches:
@@ -203,56 +222,66 @@ class Watches:
         self._limits.check("max_subscriptions", self._count + 1)
         self._count += 1
         self._open.inc()
-        live: _Live | None = None
         try:
-            cursor = await self._start(after_revision)
-            if after_revision is None:
-                after: Key | None = None
-                while True:
-                    if drain.is_set:
-                        raise ShuttingDown
-                    changes, after = await self._snapshot_page(watched, cursor, after)
-                    for frame in _frames(changes):
-                        yield frame
-                    if after is None:
-                        break
-                yield Frame(FrameKind.SYNCED, cursor)
-            sent_at = _now()
-            while cursor < self._tail.position:
-                if drain.is_set:
-                    raise ShuttingDown(resume_revision=cursor)
-                changes, end = await self._log_page(watched, cursor)
-                for frame in _frames(changes, end):
-                    cursor, sent_at = frame.revision, _now()
+            place = _Place(await self._start(after_revision))
+            # A generator of its own: what a reader caught up with is not held while it idles.
+            async with aclosing(self._until_live(watched, place, after_revision is None, drain)) as frames:
+                async for frame in frames:
                     yield frame
-                cursor = end
-                if _now() - sent_at >= self._bookmark_seconds:
-                    sent_at = _now()
-                    yield Frame(FrameKind.BOOKMARK, cursor)
+                    del frame
+            del frames
             # Nothing was awaited since the tail's position was looked at: the watch joins exactly where it has read to.
-            live = _Live(watched, cursor, self._buffer_changes, self._buffer_bytes)
+            live = _Live(watched, place.cursor, self._buffer_changes, self._buffer_bytes)
             self._live.add(live)
-            drain.attach(live.woken.set)
-            while True:
-                if live.cut is not None:
-                    raise live.cut(cursor)
-                if drain.is_set:
-                    raise ShuttingDown(resume_revision=cursor)
-                taken = live.take()
-                idle_seconds = _now() - sent_at
-                if taken or idle_seconds >= self._bookmark_seconds:
-                    # With nothing left to hand out, all up to the tail's position has been.
-                    cursor = max(cursor, self._tail.position) if live.is_empty else taken[-1][0].entity.revision
-                    sent_at = _now()
-                    yield Frame(FrameKind.CHANGES if taken else FrameKind.BOOKMARK, cursor, taken)
-                    continue
-                await live.wait(self._bookmark_seconds - idle_seconds)
-        finally:
-            if live is not None:
+            drain.attach(live.waker.set)
+            try:
+                while True:
+                    if live.cut is not None:
+                        raise live.cut(place.cursor)
+                    if drain.is_set:
+                        raise ShuttingDown(resume_revision=place.cursor)
+                    taken = live.take()
+                    wait_seconds = place.shown_at + self._bookmark_seconds - _now()
+                    if taken or wait_seconds <= 0:
+                        # With nothing left to hand out, all up to the tail's position has been.
+                        end = max(place.cursor, self._tail.position) if live.is_empty else taken[-1][0].entity.revision
+                        yield place.shown(Frame(FrameKind.CHANGES if taken else FrameKind.BOOKMARK, end, taken))
+                    else:
+                        await live.waker.wait(wait_seconds)
+            finally:
                 self._live.discard(live)
-                drain.detach(live.woken.set)
+                drain.detach(live.waker.set)
+        finally:
             self._count -= 1
             self._open.dec()
+
+    async def _until_live(
+        self, watched: Watched, place: _Place, with_snapshot: bool, drain: Drain
+    ) -> AsyncGenerator[Frame]:
+        """Frames of the entities as they stand at the place, if wanted, and of what the log has behind it.
+
+        Ends with the place where the tail stands.
+        """
+        if with_snapshot:
+            after: Key | None = None
+            while True:
+                if drain.is_set:
+                    raise ShuttingDown
+                changes, after = await self._snapshot_page(watched, place.cursor, after)
+                for frame in _frames(changes):
+                    yield frame
+                if after is None:
+                    break
+            yield place.shown(Frame(FrameKind.SYNCED, place.cursor))
+        while place.cursor < self._tail.position:
+            if drain.is_set:
+                raise ShuttingDown(resume_revision=place.cursor)
+            changes, end = await self._log_page(watched, place.cursor)
+            for frame in _frames(changes, end):
+                yield place.shown(frame)
+            place.cursor = end
+            if _now() - place.shown_at >= self._bookmark_seconds:
+                yield place.shown(Frame(FrameKind.BOOKMARK, end))
 
     async def _start(self, after_revision: int | None) -> int:
         """The revision that the watch starts after, or that its snapshot is of."""

@@ -166,7 +166,9 @@ session_entries = sa.Table(
     sa.Column("scope_key", Key(), primary_key=True),
     sa.Column("session_id", Key(), primary_key=True),
     sa.Column("entry", Key(), primary_key=True),
-    sa.Index(None, "scope_key", "entry", "session_id"),
+    # The session's, so that a list by an entry is in order.
+    sa.Column("create_time", UtcTimestamp()),
+    sa.Index(None, "scope_key", "entry", "create_time", "session_id"),
 )
 
 task_entries = sa.Table(
@@ -176,7 +178,9 @@ task_entries = sa.Table(
     sa.Column("task_id", Key(), primary_key=True),
     sa.Column("entry", Key(), primary_key=True),
     sa.Column("session_id", Key(), nullable=False),
-    sa.Index(None, "scope_key", "entry", "task_id"),
+    # The task's.
+    sa.Column("create_time", UtcTimestamp()),
+    sa.Index(None, "scope_key", "entry", "create_time", "task_id"),
     sa.Index(None, "scope_key", "session_id"),
 )
 

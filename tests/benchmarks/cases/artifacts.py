@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import ClassVar
 
 from tests.benchmarks.harness import Case, median_latency
@@ -119,6 +119,12 @@ class _Directory(_Content):
     }
     target = 0.6
 
+    async def prepare(self) -> None:
+        """1 GiB at full scale."""
+        await super().prepare()
+        if self.scale.name == "full":
+            self.count = 1024
+
     async def baseline(self) -> float:
         """The slower of an empty stream and of the disk, flushed after each 4 MiB."""
         started = time.perf_counter()
@@ -167,6 +173,104 @@ class ArtifactDownloadDirectory(_Directory):
     async def product(self) -> float:
         """A download."""
         return await self.download(self.artifact_id)
+
+
+class _Memory(_Directory):
+    unit = "bytes"
+    target = 1.0
+    at_least = False
+
+    async def prepare(self) -> None:
+        """Something to download."""
+        self.idle = self.stage.resident_bytes()
+        await super().prepare()
+        self.artifact_id = (await self.upload()).artifact_id
+
+    async def baseline(self) -> float:
+        """The bound."""
+        return float(64 * MIB)
+
+    async def grown(self, transfer: Awaitable[object]) -> float:
+        """The most that the server holds during a transfer, beyond what it held before the first one."""
+        self.stage.forget_peak()
+        await transfer
+        return float(self.stage.peak_bytes() - self.idle)
+
+
+class ArtifactUploadMemory(_Memory):
+    """In."""
+
+    name = "artifact.memory.upload"
+    what = "server memory that an upload into a directory takes at most, against 64 MiB"
+
+    async def product(self) -> float:
+        """An upload."""
+        return await self.grown(self.upload())
+
+
+class ArtifactDownloadMemory(_Memory):
+    """Out."""
+
+    name = "artifact.memory.download"
+    what = "server memory that a download from a directory takes at most, against 64 MiB"
+
+    async def product(self) -> float:
+        """A download."""
+        return await self.grown(self.download(self.artifact_id))
+
+
+class _Parallel(_Directory):
+    target = 0.8
+    streams = 16
+
+    async def prepare(self) -> None:
+        """Something to download; the streams together move as much as the one."""
+        await super().prepare()
+        self.count = max(8, self.count // self.streams)
+        self.artifact_id = (await self.upload()).artifact_id
+
+    async def in_parallel(self, transfer: Callable[[], Awaitable[object]]) -> float:
+        """MiB per second of all streams together."""
+        started = time.perf_counter()
+        await asyncio.gather(*(transfer() for _ in range(self.streams)))
+        return self.streams * self.count / (time.perf_counter() - started)
+
+    async def one_after_the_other(self, transfer: Callable[[], Awaitable[object]]) -> float:
+        """MiB per second of one stream at a time."""
+        started = time.perf_counter()
+        for _ in range(self.streams):
+            await transfer()
+        return self.streams * self.count / (time.perf_counter() - started)
+
+
+class ArtifactUploadParallel(_Parallel):
+    """In."""
+
+    name = "artifact.parallel.upload"
+    what = "16 uploads into a directory at once, against one at a time"
+
+    async def product(self) -> float:
+        """At once."""
+        return await self.in_parallel(self.upload)
+
+    async def baseline(self) -> float:
+        """One at a time."""
+        return await self.one_after_the_other(self.upload)
+
+
+class ArtifactDownloadParallel(_Parallel):
+    """Out."""
+
+    name = "artifact.parallel.download"
+    what = "16 downloads from a directory at once, against one at a time"
+
+    async def product(self) -> float:
+        """At once."""
+        return await self.in_parallel(lambda: self.download(self.artifact_id))
+
+    async def baseline(self) -> float:
+        """One at a time."""
+        return await self.one_after_the_other(lambda: self.download(self.artifact_id))
 
 
 class ArtifactList(Case):

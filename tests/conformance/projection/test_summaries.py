@@ -12,6 +12,7 @@ from tests.support.calls import refused
 from tests.support.descriptors import fresh_id
 from tests.support.examples.world import World
 from tests.support.projection import Talk, fresh
+from tests.support.suite import Suite
 from threadkeep.projection.v1 import summary_service_pb2 as pb
 from threadkeep.runtime.v1 import run_pb2, session_pb2, session_service_pb2, task_pb2
 
@@ -201,3 +202,49 @@ async def test_a_time_that_is_none_is_refused_with_its_field(world: World) -> No
     ok = pb.ListTaskSummariesRequest()
     ok.created_from.FromDatetime(Timestamp().ToDatetime(tzinfo=UTC) + timedelta(days=1))
     assert len((await world.call("SummaryService.ListTaskSummaries", ok)).tasks) == 0
+
+
+@pytest.mark.rule("P4", "P5", "X5", "X2")
+async def test_counts_and_agents_say_what_there_is(shared_suite: Suite) -> None:
+    world = World(shared_suite)
+    first, second = await Talk.begin(world), await Talk.begin(world)
+    await first.submit(("a", "one"))
+    await first.work()
+    await first.finish("broken")
+    await first.submit(("b", "two"))
+    await second.submit(("c", "three"))
+    await second.work()
+    usage = {"input_tokens": 4, "output_tokens": 1, "total_tokens": 5}
+    await second.step(HumanMessage("three", id="c"), AIMessage("x", id="d", usage_metadata=usage))
+    await first.messages()
+    await second.messages()
+
+    counts = await world.call("SummaryService.GetCounts", pb.GetCountsRequest())
+    assert {one.status: one.count for one in counts.sessions} == {
+        session_pb2.SESSION_STATUS_QUEUED: 1,
+        session_pb2.SESSION_STATUS_RUNNING: 1,
+    }
+    assert {one.state: one.count for one in counts.tasks} == {
+        task_pb2.TASK_STATE_FAILED: 1,
+        task_pb2.TASK_STATE_SUBMITTED: 1,
+        task_pb2.TASK_STATE_WORKING: 1,
+    }
+    assert sum(one.count for one in counts.runs) == 3
+    mine = await world.call("SummaryService.GetCounts", pb.GetCountsRequest(agent_name=second.agent))
+    assert [(one.state, one.count) for one in mine.runs] == [(run_pb2.RUN_STATE_RUNNING, 1)]
+    assert await World(shared_suite).call("SummaryService.GetCounts", pb.GetCountsRequest()) == pb.GetCountsResponse()
+
+    found: list[Any] = []
+    request = pb.ListAgentSummariesRequest(page_size=1)
+    while True:
+        page = await world.call("SummaryService.ListAgentSummaries", request)
+        found += page.agents
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    assert [one.agent_name for one in found] == sorted((first.agent, second.agent))
+    by_name = {one.agent_name: one for one in found}
+    one, other = by_name[first.agent], by_name[second.agent]
+    assert (one.task_count, one.failed_task_count, one.open_task_count, one.run_count) == (2, 1, 1, 2)
+    assert (other.task_count, other.open_task_count, other.usage.total_tokens) == (1, 1, 5)
+    assert one.last_activity_time == (await first.task()).update_time

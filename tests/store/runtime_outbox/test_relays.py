@@ -129,41 +129,44 @@ async def test_a_relay_that_dies_between_delivery_and_mark_doubles_nothing_in_a_
 @pytest.mark.suite(backends=["postgres"])
 async def test_three_relays_two_of_them_killed_deliver_every_line_in_order(fleet: Fleet, endpoint: Endpoint) -> None:
     replicas = [
+        await fleet.replica("after_delivery:12"),
         await fleet.replica("after_delivery:20"),
-        await fleet.replica("after_delivery:45"),
         await fleet.replica(),
     ]
     runtime = replicas[2][1]
+    rounds = 0
     sources = [(await runtime.create()).session_id for _ in range(4)]
     targets = [(await runtime.create()).session_id for _ in range(5)]
 
-    async def send(source: str) -> None:
-        for number in range(5):
-            drafts = [to_session(target, [source, number]) for target in targets]
-            drafts += [to_webhook(endpoint.url(f"/{n}"), [source, number]) for n in range(5)]
-            await runtime.commit(source, outbox=drafts)
-
-    await asyncio.gather(*(send(source) for source in sources))
+    async def send(source: str, number: int) -> None:
+        drafts = [to_session(target, [source, number]) for target in targets]
+        drafts += [to_webhook(endpoint.url(f"/{n}"), [source, number]) for n in range(5)]
+        await runtime.commit(source, outbox=drafts)
 
     async def all_delivered() -> bool:
         found = await deliveries(runtime)
-        return len(found) == 200 and all(one.state == DELIVERED for one in found)
+        return len(found) == 40 * rounds and all(one.state == DELIVERED for one in found)
 
-    await eventually(all_delivered, 60)
-    assert sorted(process.is_running for process, _ in replicas) == [False, False, True]
-    expected = [[source, number] for source in sources for number in range(5)]
+    # Which replica delivers how much is theirs to settle: there is work until two have met their end.
+    while rounds < 5 or (rounds < 25 and sum(process.is_running for process, _ in replicas) > 1):
+        await asyncio.gather(*(send(source, rounds) for source in sources))
+        rounds += 1
+        if rounds >= 5:
+            await eventually(all_delivered, 60)
+    assert [process.is_running for process, _ in replicas] == [False, False, True]
+    expected = [[source, number] for source in sources for number in range(rounds)]
     for target in targets:
         arrived = values(await inbox(runtime, target))
         assert sorted(arrived) == sorted(expected)
         for source in sources:
-            assert [one[1] for one in arrived if one[0] == source] == list(range(5))
+            assert [one[1] for one in arrived if one[0] == source] == list(range(rounds))
     for number in range(5):
         posts = endpoint.to(f"/{number}")
         first = list(dict.fromkeys(post.message_id for post in posts))
         data = {post.message_id: post.json["data"] for post in posts}
         assert sorted(data.values()) == sorted(expected)
         for source in sources:
-            assert [data[one][1] for one in first if data[one][0] == source] == list(range(5))
+            assert [data[one][1] for one in first if data[one][0] == source] == list(range(rounds))
 
 
 @pytest.mark.rule("R16")

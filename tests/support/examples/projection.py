@@ -120,6 +120,18 @@ async def get_run_summary(world: World) -> summary_service_pb2.GetRunSummaryRequ
     return summary_service_pb2.GetRunSummaryRequest(run_id=made.task.run_id, freshness=fresh(made.receipt))
 
 
+@register("SummaryService.ListAgentSummaries")
+async def list_agent_summaries(world: World) -> summary_service_pb2.ListAgentSummariesRequest:
+    made = await world.submit()
+    return summary_service_pb2.ListAgentSummariesRequest(freshness=fresh(made.receipt))
+
+
+@register("SummaryService.GetCounts")
+async def get_counts(world: World) -> summary_service_pb2.GetCountsRequest:
+    made = await world.submit()
+    return summary_service_pb2.GetCountsRequest(freshness=fresh(made.receipt))
+
+
 @register("SummaryService.ListUsage", "session_id")
 async def list_usage(world: World) -> summary_service_pb2.ListUsageRequest:
     made = await world.submit()

@@ -13,7 +13,7 @@ from threadkeep.worker.http_tool import http_tool
 from threadkeep.worker.manifest import Manifest, ToolSpec, parse_manifest
 from threadkeep.worker.mcp import McpServer
 from threadkeep.worker.middleware import build_middleware
-from threadkeep.worker.models import build_model
+from threadkeep.worker.models import build_model, check_endpoints
 from threadkeep.worker.policy import origin_of
 from threadkeep.worker.sandbox import build_sandbox
 from threadkeep.worker.secrets import Secrets
@@ -68,6 +68,25 @@ def test_another_origin_is_not(url: str, allowed: list[str]) -> None:
     with pytest.raises(AgentBuildError):
         Policy(http_origins=allowed).check_origin(url)
     assert origin_of("https://a.example:443") == "https://a.example"
+
+
+@pytest.mark.rule("C8")
+@pytest.mark.parametrize(
+    "provider",
+    [
+        {"endpoint": "http://10.0.0.1/v1"},
+        {"options_json": '{"base_url": "http://10.0.0.1/v1"}'},
+        {"options_json": '{"client_args": {"proxies": {"https": "http://10.0.0.1"}}}'},
+        {"endpoint": "https://a.example/v1", "options_json": '{"openai_proxy": "http://10.0.0.1"}'},
+        {"options_json": '{"host": "10.0.0.1"}'},
+    ],
+)
+def test_a_provider_is_called_at_listed_origins_alone(provider: dict[str, str]) -> None:
+    with pytest.raises(AgentBuildError):
+        check_endpoints(provider, Policy(provider_origins=["https://a.example"], http_origins=["*"]))
+    if "host" not in provider.get("options_json", ""):
+        check_endpoints(provider, Policy(provider_origins=["http://10.0.0.1", "https://a.example"]))
+    check_endpoints({"options_json": '{"base_model": "http", "temperature": 0}'}, Policy())
 
 
 @pytest.mark.rule("C8")

@@ -12,7 +12,7 @@ from threadkeep_cli.output import Column, field
 from threadkeep_cli.parsing import parse_enums, parse_time
 from threadkeep_cli.session import Session, command
 
-app = typer.Typer(help="Tokens that messages took.", no_args_is_help=True)
+app = typer.Typer(help="Tokens that messages took, what agents did, and how much there is.", no_args_is_help=True)
 
 COLUMNS: tuple[Column, ...] = (
     ("DAY", field("day")),
@@ -23,6 +23,30 @@ COLUMNS: tuple[Column, ...] = (
     ("OUTPUT", lambda row: str(row["usage"]["output_tokens"])),
     ("TOTAL", lambda row: str(row["usage"]["total_tokens"])),
 )
+
+
+AGENTS: tuple[Column, ...] = (
+    ("AGENT", field("agent_name")),
+    ("TASKS", field("task_count")),
+    ("OPEN", field("open_task_count")),
+    ("FAILED", field("failed_task_count")),
+    ("RUNS", field("run_count")),
+    ("TOKENS", field("usage.total_tokens")),
+    ("LAST ACTIVITY", field("last_activity_time")),
+)
+
+
+@command(app)
+def agents(session: Session, limit: Limit = 200, everything: All = False) -> None:
+    """Lists what the scope's agents have done."""
+    found = session.client.summaries.list_agents(page_size=page_size(limit, everything))
+    session.show.many(up_to(found, limit, everything), AGENTS, "no agents")
+
+
+@command(app)
+def counts(session: Session, agent: AgentOption = None) -> None:
+    """Counts sessions, tasks and runs by their states."""
+    session.show.one(session.client.summaries.get_counts(agent_name=agent))
 
 
 @command(app, "list")

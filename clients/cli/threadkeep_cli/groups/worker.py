@@ -42,6 +42,10 @@ def run(
         list[str] | None,
         typer.Option("--http-origin", help="An origin of HTTP tools and MCP servers, such as https://a.b. Repeatable."),
     ] = None,
+    provider_origin: Annotated[
+        list[str] | None,
+        typer.Option("--provider-origin", help="An origin of providers' endpoints, or * for every one. Repeatable."),
+    ] = None,
     mcp_command: Annotated[
         list[str] | None,
         typer.Option("--mcp-command", help="A command that MCP servers may be started with."),
@@ -94,6 +98,7 @@ def run(
                 middleware=named,
                 middleware_modules=middleware_module or (),
                 http_origins=http_origin or (),
+                provider_origins=provider_origin or (),
                 mcp_commands=mcp_command or (),
                 variables=variable or (),
                 queues=queue or (),

@@ -32,6 +32,8 @@ _SUMMARY = {
     )
     for kind in ("Session", "Task", "Run")
 }
+_AGENTS = method(summary_service_pb2, "SummaryService", "ListAgentSummaries")
+_COUNTS = method(summary_service_pb2, "SummaryService", "GetCounts")
 _USAGE = method(summary_service_pb2, "SummaryService", "ListUsage")
 _STATUS = method(admin_service_pb2, "ProjectionAdminService", "GetStatus")
 _REBUILD_SESSION = method(admin_service_pb2, "ProjectionAdminService", "RebuildSession")
@@ -203,6 +205,35 @@ def list_runs(
     )
     call: Call[Any] = Call(_SUMMARY["Run"][1], request, whole, wait=_wait(at_least, max_wait))
     return PagedCall(call, lambda page: page.runs)
+
+
+def list_agents(
+    *,
+    agent_name: str | None = None,
+    at_least: bytes | None = None,
+    max_wait: float = DEFAULT_FRESHNESS_WAIT,
+    page_size: int = 0,
+) -> PagedCall[summary_pb2.AgentSummary]:
+    """What the scope's agents have done, by name. Raises FreshnessTimeout."""
+    request = summary_service_pb2.ListAgentSummariesRequest(
+        page_size=page_size, **given(agent_name=agent_name), **_fresh(at_least, max_wait)
+    )
+    return PagedCall(Call(_AGENTS, request, whole, wait=_wait(at_least, max_wait)), lambda page: page.agents)
+
+
+def get_counts(
+    *,
+    agent_name: str | None = None,
+    created_from: datetime.datetime | None = None,
+    created_before: datetime.datetime | None = None,
+    at_least: bytes | None = None,
+    max_wait: float = DEFAULT_FRESHNESS_WAIT,
+) -> Call[summary_service_pb2.GetCountsResponse]:
+    """How many sessions, tasks and runs the scope has in each state. Raises FreshnessTimeout."""
+    fields = _page(agent_name, None, created_from, created_before, 0)
+    del fields["metadata"], fields["page_size"]
+    request = summary_service_pb2.GetCountsRequest(**fields, **_fresh(at_least, max_wait))
+    return Call(_COUNTS, request, whole, wait=_wait(at_least, max_wait))
 
 
 def list_usage(

@@ -41,6 +41,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         help="an origin of HTTP tools and MCP servers, such as https://a.b",
     )
+    add("--provider-origin", action="append", default=[], help="an origin of providers' endpoints, or * for every one")
     add("--mcp-command", action="append", default=[], help="a command that MCP servers may be started with")
     add("--variable", action="append", default=[], help="an environment variable that definitions may read")
     add("--worker-id", help="a name for people to read")
@@ -77,6 +78,7 @@ async def _main(arguments: argparse.Namespace) -> None:
             middleware=builtin_middleware(*arguments.middleware) if arguments.middleware else {},
             middleware_modules=arguments.middleware_module,
             http_origins=arguments.http_origin,
+            provider_origins=arguments.provider_origin,
             mcp_commands=arguments.mcp_command,
             variables=arguments.variable,
             queues=arguments.queue,

@@ -21,7 +21,7 @@ from threadkeep.worker.entry_points import load_entry_point
 from threadkeep.worker.errors import AgentBuildError
 from threadkeep.worker.manifest import Manifest
 from threadkeep.worker.middleware import build_middleware
-from threadkeep.worker.models import build_model, is_cut
+from threadkeep.worker.models import build_model, check_endpoints, is_cut
 from threadkeep.worker.policy import Policy
 from threadkeep.worker.sandbox import Sandbox, build_sandbox
 from threadkeep.worker.secrets import Secrets
@@ -61,6 +61,7 @@ class AgentBuild:
         """The chat model of the manifest's provider. Raises AgentBuildError, SecretUnavailable."""
         if not self.manifest.provider:
             raise AgentBuildError(f"agent {self.manifest.name!r} names no provider")
+        check_endpoints(self.manifest.provider, self.policy)
         model = build_model(self.manifest.provider, self.model_name, self.secrets)
         self.models.append(model)
         return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from langchain_core.exceptions import ModelConnectionError, ModelTimeoutError
 from langchain_core.language_models import BaseChatModel
 
 from threadkeep.worker.errors import AgentBuildError
+from threadkeep.worker.policy import Policy
 from threadkeep.worker.secrets import Secrets
 
 NO_KEY = "not-needed"
@@ -45,6 +47,29 @@ def build_model(provider: Mapping[str, Any], model: str, secrets: Secrets) -> Ba
         return init_chat_model(name, model_provider=kind, **settings)
     except (ImportError, ValueError) as error:
         raise AgentBuildError(f"provider type {kind!r} can't be used on this worker: {error}") from error
+
+
+def check_endpoints(provider: Mapping[str, Any], policy: Policy) -> None:
+    """Raises AgentBuildError if the policy does not list where a Provider definition has its model called."""
+    for url in ([provider["endpoint"]] if provider.get("endpoint") else []) + _addresses(_options(provider)):
+        policy.check_endpoint(url)
+
+
+_ADDRESS = re.compile(r"(url|uri|endpoint|host|proxy|proxies|api_base)$", re.IGNORECASE)
+"""How the constructors of models call an address."""
+
+
+def _addresses(options: Mapping[str, Any]) -> list[str]:
+    """The addresses among options, on any level."""
+    found = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            if _ADDRESS.search(name):
+                found += [one for one in value.values() if isinstance(one, str)]
+            found += _addresses(value)
+        elif isinstance(value, str) and value and _ADDRESS.search(name):
+            found.append(value)
+    return list(dict.fromkeys(found))
 
 
 def is_cut(error: Exception) -> bool:

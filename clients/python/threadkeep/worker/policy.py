@@ -32,6 +32,8 @@ class Policy:
     """Python modules that middleware may come from, with the modules inside them."""
     http_origins: Sequence[str] = ()
     """Origins that HTTP tools and MCP servers may be at, such as `https://api.example:8443`; `*` for every one."""
+    provider_origins: Sequence[str] = ()
+    """Origins that providers' endpoints may be at; `*` for every one. A provider without an endpoint needs none."""
     mcp_commands: Sequence[str] = ()
     """Commands that MCP servers may be started with, word for word."""
     variables: Sequence[str] = ()
@@ -42,9 +44,11 @@ class Policy:
 
     def check_origin(self, url: str) -> None:
         """Raises AgentBuildError unless the URL's origin is listed."""
-        if ANY in self.http_origins or origin_of(url) in {origin_of(one) for one in self.http_origins}:
-            return
-        raise AgentBuildError(f"this worker does not call {origin_of(url)}; allow it in its http_origins")
+        _check_listed(url, self.http_origins, "http_origins")
+
+    def check_endpoint(self, url: str) -> None:
+        """Raises AgentBuildError unless the origin of a provider's endpoint is listed."""
+        _check_listed(url, self.provider_origins, "provider_origins")
 
     def fill(self, text: str) -> str:
         """The text with `${NAME}` and `${NAME:-default}` filled in; `$${` is `${`. Raises AgentBuildError."""
@@ -74,6 +78,12 @@ class Policy:
         if part.get("bearer_token_reference"):
             found["Authorization"] = f"Bearer {self.secrets.resolve(part['bearer_token_reference'])}"
         return found
+
+
+def _check_listed(url: str, origins: Sequence[str], setting: str) -> None:
+    if ANY in origins or origin_of(url) in {origin_of(one) for one in origins}:
+        return
+    raise AgentBuildError(f"this worker does not call {origin_of(url)}; allow it in its {setting}")
 
 
 def origin_of(url: str) -> str:

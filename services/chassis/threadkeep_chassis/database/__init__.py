@@ -15,7 +15,7 @@ from threadkeep_chassis.database.faults import (
 from threadkeep_chassis.database.indexes import partial_index
 from threadkeep_chassis.database.json import JsonSource, json_contains, json_entries, json_member
 from threadkeep_chassis.database.owner import DataOwned, OwnerLock
-from threadkeep_chassis.database.session import Connection, SyncConnection
+from threadkeep_chassis.database.session import Connection, SyncConnection, write_rows
 from threadkeep_chassis.database.settings import DatabaseSettings
 from threadkeep_chassis.database.spans import recording_span, shared_write
 from threadkeep_chassis.database.sql import (
@@ -78,4 +78,5 @@ __all__ = [
     "upsert",
     "utc_day",
     "word_index",
+    "write_rows",
 ]

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect, Result
 from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
-from sqlalchemy.sql import ClauseElement, Executable
+from sqlalchemy.sql import ClauseElement, Executable, visitors
 from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
 from sqlalchemy.sql.dml import UpdateBase
 
@@ -29,7 +29,7 @@ _MAX_SHAPES = 32
 class Plan:
     """One SQL text, and how parameters become its arguments and rows become a result."""
 
-    __slots__ = ("_arguments", "_metadata", "_row_processors", "returns_rows", "sql")
+    __slots__ = ("_arguments", "_metadata", "_row_processors", "returns_rows", "sql", "tables")
 
     def __init__(
         self,
@@ -37,9 +37,12 @@ class Plan:
         arguments: Sequence[tuple[str, int, int, Processor | None, Any]],
         metadata: SimpleResultMetaData | None,
         row_processors: Sequence[Processor | None],
+        tables: frozenset[str],
     ) -> None:
         """`arguments`: (parameter, index in its list or -1, index in the tuple there or -1, processor, constant)."""
         self.sql = sql
+        self.tables = tables
+        """What the statement reads or writes."""
         self.returns_rows = metadata is not None
         self._arguments = arguments
         self._metadata = metadata
@@ -100,6 +103,7 @@ class _Shape:
         self.usable = isinstance(compiled, SQLCompiler) and compiled.positional and not _needs_context(compiled)
         self._compiled: Any = compiled
         self._dialect = dialect
+        self._tables = frozenset(each.name for each in visitors.iterate(statement) if isinstance(each, sa.Table))
         self._names = frozenset(names or ())
         self.plans: dict[tuple[int, ...], Plan] = {}
         if self.usable:
@@ -142,10 +146,10 @@ class _Shape:
                 arguments.append(("", -1, -1, None, value if process is None else process(value)))
         columns = self._compiled._result_columns
         if not columns:
-            return Plan(state.statement, arguments, None, ())
+            return Plan(state.statement, arguments, None, (), self._tables)
         metadata = SimpleResultMetaData([column.keyname for column in columns])
         row_processors = [_row_processor(column.type, self._dialect) for column in columns]
-        return Plan(state.statement, arguments, metadata, row_processors)
+        return Plan(state.statement, arguments, metadata, row_processors, self._tables)
 
 
 def _row_processor(type_: Any, dialect: Dialect) -> Processor | None:

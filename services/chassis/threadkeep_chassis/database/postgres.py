@@ -85,7 +85,9 @@ class PostgresBackend:
 
     async def open_session(self) -> Session:
         """Connects. Raises what the driver raises."""
-        session = await Session.open(self._engine, self._plans, run_plan, protect=False, clock=self._clock)
+        session = await Session.open(
+            self._engine, self._plans, run_plan, protect=False, clock=self._clock, joins_writes=True
+        )
         try:
             if self._guards is None:
                 version = session.driver.get_server_version()
@@ -194,10 +196,16 @@ class PostgresBackend:
         finally:
             await connection.close(timeout=2)
 
-    async def connect(self, application: str) -> asyncpg.Connection:
-        """A bare driver connection of its own (LISTEN, outcome checks)."""
+    async def connect(self, application: str, *, writes_nothing: bool = False) -> asyncpg.Connection:
+        """A bare driver connection of its own (LISTEN, NOTIFY, outcome checks).
+
+        A NOTIFY takes a transaction id, and its end would wait for a flush to disk. With `writes_nothing` it does not:
+        there is nothing on this connection that a crash could lose.
+        """
         arguments = self.url.asyncpg_arguments()
         settings = {"application_name": f"threadkeep-{self.schema}-{application}"}
+        if writes_nothing and not self.url.through_pooler:
+            settings["synchronous_commit"] = "off"
         if self.url.through_pooler:
             arguments["statement_cache_size"] = 0
         return await asyncpg.connect(

@@ -23,6 +23,7 @@ from sqlalchemy.util import await_
 from threadkeep_chassis.database import faults
 from threadkeep_chassis.database.plans import Parameters, Plan, Plans, Written
 from threadkeep_chassis.database.sql import database_now
+from threadkeep_chassis.database.together import Backlog
 
 if TYPE_CHECKING:
     from threadkeep_chassis.clock import Clock
@@ -65,6 +66,7 @@ class Session:
         *,
         protect: bool,
         clock: Clock | None,
+        joins_writes: bool = False,
     ) -> None:
         self.connection = connection
         self.driver = driver
@@ -74,6 +76,8 @@ class Session:
         """True if a statement must not be torn by cancellation: closing an in-memory connection would lose the data."""
         self.clock = clock
         """Where `now()` comes from; None for the database."""
+        self.joins_writes = joins_writes
+        """True if writes whose outcome nobody looks at are worth gathering: each statement is a round trip."""
         self.broken = False
         self.last_used = 0.0
         self.incarnation: object = None
@@ -81,12 +85,27 @@ class Session:
 
     @classmethod
     async def open(
-        cls, engine: AsyncEngine, plans: Plans, run_plan: RunPlan, *, protect: bool, clock: Clock | None
+        cls,
+        engine: AsyncEngine,
+        plans: Plans,
+        run_plan: RunPlan,
+        *,
+        protect: bool,
+        clock: Clock | None,
+        joins_writes: bool = False,
     ) -> Session:
         """Connects."""
         connection = await engine.connect()
         raw = await connection.get_raw_connection()
-        return cls(connection, raw.driver_connection, plans, run_plan, protect=protect, clock=clock)
+        return cls(
+            connection,
+            raw.driver_connection,
+            plans,
+            run_plan,
+            protect=protect,
+            clock=clock,
+            joins_writes=joins_writes,
+        )
 
     @property
     def is_usable(self) -> bool:
@@ -147,7 +166,14 @@ class Connection:
     async def run(self, work: Callable[[SyncConnection], T]) -> T:
         """Runs a plain function of a synchronous SQLAlchemy connection: several statements without an await between."""
         session = self._session
-        pending = session.connection.run_sync(lambda inner: work(cast(SyncConnection, _Statements(session, inner))))
+
+        def whole(inner: SyncConnection) -> T:
+            statements = _Statements(session, inner)
+            result = work(cast(SyncConnection, statements))
+            statements.send_writes()
+            return result
+
+        pending = session.connection.run_sync(whole)
         return await (finish(pending) if self._session.protect else pending)
 
     async def run_on_schema(self, work: Callable[[SyncConnection], T]) -> T:
@@ -181,16 +207,35 @@ class Connection:
 class _Statements:
     """The synchronous connection that plain functions get: SQLAlchemy's, with a short way for planned statements."""
 
-    __slots__ = ("_inner", "_session")
+    __slots__ = ("_backlog", "_inner", "_session")
 
     def __init__(self, session: Session, inner: SyncConnection) -> None:
         self._session = session
         self._inner = inner
+        self._backlog = Backlog() if session.joins_writes else None
 
     def execute(self, statement: Executable, parameters: Any = None) -> Any:
         """See sqlalchemy.engine.Connection."""
+        self.send_writes()
         planned = self._session.planned(statement, parameters)
         return self._inner.execute(statement, parameters) if planned is None else await_(planned)
+
+    def write(self, statement: Executable, rows: Sequence[Parameters]) -> None:
+        """See `write_rows`."""
+        found = self._session.plans.find(statement, rows) if self._backlog is not None and len(rows) == 1 else None
+        if self._backlog is None or found is None or found[0].returns_rows:
+            self.execute(statement, rows)
+            return
+        plan, row = found
+        if not self._backlog.takes(plan):
+            self.send_writes()
+        self._backlog.add(plan, cast(Parameters, row))
+
+    def send_writes(self) -> None:
+        """Sends the writes that wait. Whatever is executed later sees them."""
+        if self._backlog:
+            sql, arguments = self._backlog.take()
+            await_(self._session.driver.execute(sql, *arguments))
 
     def scalar(self, statement: Executable, parameters: Any = None) -> Any:
         """See sqlalchemy.engine.Connection."""
@@ -201,7 +246,22 @@ class _Statements:
         return self.execute(statement, parameters).scalars()
 
     def __getattr__(self, name: str) -> Any:
+        self.send_writes()
         return getattr(self._inner, name)
+
+
+def write_rows(connection: SyncConnection, statement: Executable, rows: Sequence[Parameters]) -> None:
+    """Executes a statement whose result nobody looks at, once for each row.
+
+    What it does is there for whatever is executed next; until then it may wait, and travel with other writes. An error
+    of it (a unique violation, say) is raised by then, or at the end of the function given to `Connection.run`.
+    """
+    if not rows:
+        return
+    if isinstance(connection, _Statements):
+        connection.write(statement, rows)
+    else:
+        connection.execute(statement, rows)
 
 
 async def roll_back(session: Session) -> None:

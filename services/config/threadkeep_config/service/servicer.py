@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -230,24 +230,24 @@ class ConfigServicer(config_service_pb2_grpc.ConfigServiceServicer):
                 break
         return builder
 
-    async def Watch(
+    async def Watch(  # type: ignore[override]
         self, request: pb.WatchRequest, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[pb.WatchResponse]:
-        """See the contract."""
+    ) -> None:
+        """Writes frames itself: a generator would hold the last one until the next."""
         call = current_call()
         view = self.commands.views.watched(call)
         filters, refused = _filters(request, view)
-        watched = Watched(view, filters)
         after = request.after_revision if request.HasField("after_revision") else None
-        frames = self.watches.watch(watched, after, call.draining)
-        try:
+        # aclosing frees what the watch holds when it ends, not at garbage collection (B96).
+        async with aclosing(self.watches.watch(Watched(view, filters), after, call.draining)) as frames:
             for one in refused:
-                yield pb.WatchResponse(refused=one)
+                await context.write(pb.WatchResponse(refused=one))
+            del request, refused
             async for frame in frames:
-                yield render.frame(frame)
-        finally:
-            # Frees what the watch holds now, not at garbage collection (B96).
-            await frames.aclose()
+                message = render.frame(frame)
+                del frame
+                await context.write(message)
+                del message
 
 
 def _check_update(type: EntityType, request: pb.PutEntityRequest) -> None:

@@ -10,6 +10,7 @@ from threadkeep_projection.domain.errors import MessageNotFound, RunNotFound, Se
 from threadkeep_projection.domain.values import Message, Poison, Task
 from threadkeep_projection.domain.words import Query
 from threadkeep_projection.store import poison, reads, task_states
+from threadkeep_projection.store.agents import AgentView, Counts, count_all, list_agents
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
 from threadkeep_projection.store.search import search_messages
 from threadkeep_projection.store.task_states import TaskStateFilter
@@ -129,6 +130,18 @@ class Reading:
             return await search_messages(
                 connection, scope_key, session_id, query, roles, after=place, newest_first=newest_first, limit=limit
             )
+
+    async def agents(
+        self, scope_key: str, agent_name: str | None, after: Sequence[Any] | None, limit: int
+    ) -> list[AgentView]:
+        """A page of agents, by name; `after` is (agent_name,)."""
+        async with self._database.read() as connection:
+            return await list_agents(connection, scope_key, agent_name, after, limit)
+
+    async def counts(self, scope_key: str, wanted: SummaryFilter) -> Counts:
+        """How many sessions, tasks and runs are in each state, at one moment."""
+        async with self._database.read(snapshot=True) as connection:
+            return await count_all(connection, scope_key, wanted)
 
     async def usage(
         self, scope_key: str, wanted: UsageFilter, after: Sequence[Any] | None, limit: int

@@ -16,6 +16,7 @@ from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2
 from threadkeep_chassis.errors import FieldInvalid
 from threadkeep_projection.domain.values import Content, Message, Usage
 from threadkeep_projection.domain.words import Query, excerpt_of
+from threadkeep_projection.store.agents import AgentView, Counts
 from threadkeep_projection.store.reads import RunView, SessionView, SummaryFilter, TaskView
 from threadkeep_projection.store.usage import AGENT, DAY, MODEL, UsageFilter, UsageTotal
 
@@ -45,6 +46,15 @@ def wanted_summaries(request: Any, states: Iterable[int], enum: Any, prefix: str
         # A state that this server does not know is in no row.
         states=names if names or not list(states) else ["(unknown)"],
         metadata=dict(request.metadata) if "metadata" in request.DESCRIPTOR.fields_by_name else {},
+        created_from=_time(request, "created_from"),
+        created_before=_time(request, "created_before"),
+    )
+
+
+def wanted_counts(request: pb.GetCountsRequest) -> SummaryFilter:
+    """What is counted. Raises FieldInvalid for a time that is none."""
+    return SummaryFilter(
+        agent_name=_optional(request, "agent_name"),
         created_from=_time(request, "created_from"),
         created_before=_time(request, "created_before"),
     )
@@ -195,6 +205,37 @@ def run_to_proto(view: RunView) -> summary_pb2.RunSummary:
     if run.end_time is not None:
         rendered.end_time.CopyFrom(timestamp(run.end_time))
     return rendered
+
+
+def agent_to_proto(view: AgentView) -> summary_pb2.AgentSummary:
+    """An agent."""
+    return summary_pb2.AgentSummary(
+        agent_name=view.agent_name,
+        task_count=view.task_count,
+        failed_task_count=view.failed_task_count,
+        open_task_count=view.open_task_count,
+        run_count=view.run_count,
+        usage=usage_to_proto(view.usage),
+        last_activity_time=timestamp(view.last_activity_time),
+    )
+
+
+def counts_to_proto(counts: Counts) -> pb.GetCountsResponse:
+    """The counts."""
+    return pb.GetCountsResponse(
+        sessions=[
+            pb.SessionStatusCount(status=session_pb2.SessionStatus.Value(f"SESSION_STATUS_{name}"), count=number)
+            for name, number in counts.sessions
+        ],
+        tasks=[
+            pb.TaskStateCount(state=task_pb2.TaskState.Value(f"TASK_STATE_{name}"), count=number)
+            for name, number in counts.tasks
+        ],
+        runs=[
+            pb.RunStateCount(state=run_pb2.RunState.Value(f"RUN_STATE_{name}"), count=number)
+            for name, number in counts.runs
+        ],
+    )
 
 
 def _cause(name: str) -> run_pb2.RunEndCause.ValueType:

@@ -10,10 +10,13 @@ from threadkeep.runtime.v1 import run_pb2, session_pb2, task_pb2
 from threadkeep_chassis.paging import PageBuilder
 from threadkeep_chassis.scope import current_call
 from threadkeep_projection.service.convert import (
+    agent_to_proto,
+    counts_to_proto,
     run_to_proto,
     session_to_proto,
     task_to_proto,
     total_to_proto,
+    wanted_counts,
     wanted_freshness,
     wanted_summaries,
     wanted_usage,
@@ -98,6 +101,29 @@ class SummaryService(summary_service_pb2_grpc.SummaryServiceServicer):
         return pb.ListRunSummariesResponse(
             runs=builder.items, next_page_token=builder.token(rooms.pager, call, request)
         )
+
+    async def ListAgentSummaries(
+        self, request: pb.ListAgentSummariesRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListAgentSummariesResponse:
+        """See the contract."""
+        call, rooms = current_call(), self.rooms
+        page = rooms.pager.page(call, request)
+        await rooms.freshness.wait(call, *wanted_freshness(request))
+        builder: PageBuilder[summary_pb2.AgentSummary] = PageBuilder(page)
+        name = request.agent_name if request.HasField("agent_name") else None
+        for view in await rooms.reading.agents(call.scope_key, name, page.after, builder.wanted):
+            if not builder.add(agent_to_proto(view), (view.agent_name,)):
+                break
+        return pb.ListAgentSummariesResponse(
+            agents=builder.items, next_page_token=builder.token(rooms.pager, call, request)
+        )
+
+    async def GetCounts(self, request: pb.GetCountsRequest, context: grpc.aio.ServicerContext) -> pb.GetCountsResponse:
+        """See the contract."""
+        call, rooms = current_call(), self.rooms
+        wanted = wanted_counts(request)
+        await rooms.freshness.wait(call, *wanted_freshness(request))
+        return counts_to_proto(await rooms.reading.counts(call.scope_key, wanted))
 
     async def ListUsage(self, request: pb.ListUsageRequest, context: grpc.aio.ServicerContext) -> pb.ListUsageResponse:
         """See the contract."""

@@ -82,9 +82,13 @@ async def list_sessions(
     connection: Connection, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
 ) -> list[SessionView]:
     """Sessions, the newest first, after the key (create_time, session_id)."""
-    statement = _filtered(_SESSIONS, sessions, sessions.c.session_id, sessions.c.status, scope_key, wanted, after)
-    statement = _with_entries(statement, sessions.c.session_id, session_entries, "session_id", scope_key, wanted)
-    return [_session_view(row) for row in await connection.execute(statement.limit(limit))]
+    statement = listing_sessions(scope_key, wanted, after).limit(limit)
+    return [_session_view(row) for row in await connection.execute(statement)]
+
+
+def listing_sessions(scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None) -> sa.Select[Any]:
+    """The statement of `list_sessions`, without its limit."""
+    return _filtered(_SESSIONS, sessions, "session_id", sessions.c.status, session_entries, scope_key, wanted, after)
 
 
 async def event_sequence_of(connection: Connection, scope_key: str, subject: str) -> int | None:
@@ -104,12 +108,16 @@ async def list_tasks(
     connection: Connection, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
 ) -> list[TaskView]:
     """Tasks, the newest first, after the key (create_time, task_id)."""
-    statement = _filtered(sa.select(tasks), tasks, tasks.c.task_id, tasks.c.state, scope_key, wanted, after)
-    statement = _with_entries(statement, tasks.c.task_id, task_entries, "task_id", scope_key, wanted)
+    found = await connection.execute(listing_tasks(scope_key, wanted, after).limit(limit))
+    return [TaskView(rows.task_of(row), rows.usage_of(row)) for row in found]
+
+
+def listing_tasks(scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None) -> sa.Select[Any]:
+    """The statement of `list_tasks`, without its limit."""
+    statement = _filtered(sa.select(tasks), tasks, "task_id", tasks.c.state, task_entries, scope_key, wanted, after)
     if wanted.session_id is not None:
         statement = statement.where(tasks.c.session_id == wanted.session_id)
-    found = await connection.execute(statement.limit(limit))
-    return [TaskView(rows.task_of(row), rows.usage_of(row)) for row in found]
+    return statement
 
 
 async def get_run(connection: Connection, scope_key: str, run_id: str) -> RunView | None:
@@ -123,13 +131,18 @@ async def list_runs(
     connection: Connection, scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None, limit: int
 ) -> list[RunView]:
     """Runs, the newest first, after the key (create_time, run_id)."""
-    statement = _filtered(sa.select(runs), runs, runs.c.run_id, runs.c.state, scope_key, wanted, after)
+    found = await connection.execute(listing_runs(scope_key, wanted, after).limit(limit))
+    return [RunView(rows.run_of(row), rows.usage_of(row)) for row in found]
+
+
+def listing_runs(scope_key: str, wanted: SummaryFilter, after: Sequence[Any] | None) -> sa.Select[Any]:
+    """The statement of `list_runs`, without its limit."""
+    statement = _filtered(sa.select(runs), runs, "run_id", runs.c.state, None, scope_key, wanted, after)
     if wanted.session_id is not None:
         statement = statement.where(runs.c.session_id == wanted.session_id)
     if wanted.task_id is not None:
         statement = statement.where(runs.c.task_id == wanted.task_id)
-    found = await connection.execute(statement.limit(limit))
-    return [RunView(rows.run_of(row), rows.usage_of(row)) for row in found]
+    return statement
 
 
 async def get_message(connection: Connection, scope_key: str, session_id: str, message_id: str) -> Message | None:
@@ -198,40 +211,34 @@ def _session_view(row: Any) -> SessionView:
 def _filtered(
     statement: sa.Select[Any],
     table: sa.Table,
-    key: sa.ColumnElement[str],
+    key: str,
     state: sa.ColumnElement[str],
+    entries: sa.Table | None,
     scope_key: str,
     wanted: SummaryFilter,
     after: Sequence[Any] | None,
 ) -> sa.Select[Any]:
+    """The rows wanted, the newest first. With metadata they come by the first entry, whose index has them in order."""
+    order = [table.c.create_time, table.c[key]]
     statement = statement.where(table.c.scope_key == scope_key)
+    digests = [rows.entry_digest(*entry) for entry in sorted(wanted.metadata.items())] if entries is not None else []
+    for index, digest in enumerate(digests):
+        assert entries is not None
+        one = entries.alias(f"entry_{index}")
+        is_of = sa.and_(one.c.scope_key == scope_key, one.c.entry == digest, one.c[key] == table.c[key])
+        if index == 0:
+            order = [one.c.create_time, one.c[key]]
+            statement = statement.where(is_of)
+        else:
+            statement = statement.where(sa.exists().where(is_of))
     if wanted.agent_name is not None:
         statement = statement.where(table.c.agent_name == wanted.agent_name)
     if wanted.states:
         statement = statement.where(state.in_(list(wanted.states)))
     if wanted.created_from is not None:
-        statement = statement.where(table.c.create_time >= wanted.created_from)
+        statement = statement.where(order[0] >= wanted.created_from)
     if wanted.created_before is not None:
-        statement = statement.where(table.c.create_time < wanted.created_before)
+        statement = statement.where(order[0] < wanted.created_before)
     if after is not None:
-        statement = statement.where(after_key([table.c.create_time, key], after, descending=True))
-    return statement.order_by(table.c.create_time.desc(), key.desc())
-
-
-def _with_entries(
-    statement: sa.Select[Any],
-    key: sa.ColumnElement[str],
-    entries: sa.Table,
-    name: str,
-    scope_key: str,
-    wanted: SummaryFilter,
-) -> sa.Select[Any]:
-    for entry in sorted(wanted.metadata.items()):
-        statement = statement.where(
-            sa.exists().where(
-                entries.c.scope_key == scope_key,
-                entries.c.entry == rows.entry_digest(*entry),
-                entries.c[name] == key,
-            )
-        )
-    return statement
+        statement = statement.where(after_key(order, after, descending=True))
+    return statement.order_by(*(column.desc() for column in order))

@@ -12,7 +12,7 @@ from threadkeep_chassis.cursors import thread_subject
 from threadkeep_chassis.database import Connection, insert_or_ignore, upsert
 from threadkeep_projection.domain.batches import copy_of
 from threadkeep_projection.domain.projector import Draft, named_rows, needs_inputs, needs_messages
-from threadkeep_projection.domain.values import Event, Message, Usage
+from threadkeep_projection.domain.values import Event, Message, Session, Usage
 from threadkeep_projection.store import rows
 from threadkeep_projection.tables import (
     SHOWN_MESSAGE,
@@ -60,7 +60,7 @@ _PUT_MESSAGES = upsert(messages, ["scope_key", "session_id", "message_id"], _wri
 _PUT_INPUTS = upsert(inputs, ["scope_key", "session_id", "message_id"], _written(inputs))
 _PUT_POISON = insert_or_ignore(poison_events, ["scope_key", "session_id", "sequence"])
 _PUT_SESSION_ENTRIES = sa.insert(session_entries)
-_PUT_TASK_ENTRIES = upsert(task_entries, ["scope_key", "task_id", "entry"], ["session_id"])
+_PUT_TASK_ENTRIES = upsert(task_entries, ["scope_key", "task_id", "entry"], ["session_id", "create_time"])
 
 
 def _where(table: sa.Table, *key: str) -> sa.ColumnElement[bool]:
@@ -187,10 +187,15 @@ class _Batch:
             return
         if after.session is not None and after.session != before.session:
             self.sessions.append(rows.session_row(scope_key, thread_subject(scope_key, session_id), after.session))
-            if before.session is None or after.session.metadata != before.session.metadata:
+            if before.session is None or _entries_of(after.session) != _entries_of(before.session):
                 self.entries_of.append(of)
                 self.session_entries += [
-                    {"scope_key": scope_key, "session_id": session_id, "entry": rows.entry_digest(*entry)}
+                    {
+                        "scope_key": scope_key,
+                        "session_id": session_id,
+                        "entry": rows.entry_digest(*entry),
+                        "create_time": after.session.create_time,
+                    }
                     for entry in after.session.metadata
                 ]
         for task in _changed(before.tasks, after.tasks):
@@ -202,6 +207,7 @@ class _Batch:
                         "task_id": task.task_id,
                         "entry": rows.entry_digest(*entry),
                         "session_id": session_id,
+                        "create_time": task.create_time,
                     }
                     for entry in task.metadata
                 ]
@@ -260,6 +266,10 @@ class _Batch:
         ):
             if parameters:
                 await connection.execute(statement, parameters)
+
+
+def _entries_of(session: Session) -> tuple[Any, ...]:
+    return session.metadata, session.create_time
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Any]:

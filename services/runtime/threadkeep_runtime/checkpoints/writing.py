@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import upsert
+from threadkeep_chassis.database import upsert, write_rows
 from threadkeep_runtime.checkpoints.removing import copy, remove
 from threadkeep_runtime.checkpoints.rollback import apply_rollback
 from threadkeep_runtime.checkpoints.staging import discard_staged, staged_data
@@ -90,8 +90,7 @@ def apply_changes(connection: Connection, changes: Sequence[CheckpointChange]) -
             else:
                 writes += _writes(change, op)
     _write(connection, _PUT_BLOB, blobs)
-    if rows:
-        connection.execute(_PUT, rows)
+    write_rows(connection, _PUT, rows)
     _write(connection, _PUT_WRITE, writes)
     for change in changes:
         used_up = [value.staged_id for value in staged_values(change.ops)]
@@ -107,12 +106,10 @@ def _write(connection: Connection, statement: sa.Executable, rows: Sequence[dict
         if not isinstance(blob, _Staged):
             together.append(row)
             continue
-        if together:
-            connection.execute(statement, together)
-            together = []
-        connection.execute(statement, [{**row, "blob": staged_data(connection, *blob)}])
-    if together:
-        connection.execute(statement, together)
+        write_rows(connection, statement, together)
+        together = []
+        write_rows(connection, statement, [{**row, "blob": staged_data(connection, *blob)}])
+    write_rows(connection, statement, together)
 
 
 def _row(change: CheckpointChange, put: CheckpointPut) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from threadkeep_chassis.errors import ShuttingDown
+from threadkeep_chassis.waker import Waker
 from threadkeep_runtime.domain.feeds import GRANT, RUN, SESSION, SESSION_DELETED, EventFilter, Extent, ThreadExtent
 from threadkeep_runtime.feeds.cursors import Place
 from threadkeep_runtime.feeds.frames import BookmarkFrame, EventsFrame, Frame, GapFrame, Item, LiveFrame
 from threadkeep_runtime.feeds.sink import Gap, LiveQueue, Sink
-from threadkeep_runtime.feeds.waker import Waker
 from threadkeep_runtime.store.events_read import EventRow
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import insert_or_ignore, transaction_id
+from threadkeep_chassis.database import insert_or_ignore, transaction_id, write_rows
 from threadkeep_runtime.checkpoints import apply_changes
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.values import Task
@@ -28,7 +28,7 @@ from threadkeep_runtime.store.rows import (
     thread_row,
 )
 from threadkeep_runtime.store.state import write_values
-from threadkeep_runtime.store.statements import keyed, run_many, update_by
+from threadkeep_runtime.store.statements import keyed, update_by
 from threadkeep_runtime.tables import (
     commits,
     events,
@@ -155,7 +155,7 @@ def apply_decisions(
 def insert_receipts(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Writes receipts in key order, so that two batches can't deadlock. A taken key is a unique violation (X3)."""
     if rows:
-        connection.execute(_INSERT_RECEIPT, sorted(rows, key=lambda row: (row["scope_key"], row["request_id"])))
+        write_rows(connection, _INSERT_RECEIPT, sorted(rows, key=lambda row: (row["scope_key"], row["request_id"])))
 
 
 def _write_shared(connection: Connection, writing: Sequence[Decision], known: Known) -> None:
@@ -164,7 +164,7 @@ def _write_shared(connection: Connection, writing: Sequence[Decision], known: Kn
         for decision in writing
         if decision.manifest is not None and not known.has_manifest(decision.manifest[0])
     }
-    run_many(
+    write_rows(
         connection,
         _ADD_MANIFEST,
         [
@@ -178,29 +178,31 @@ def _write_shared(connection: Connection, writing: Sequence[Decision], known: Kn
         for decision in writing
         if decision.thread_is_new and not known.has_scope(decision.scope_key)
     }
-    run_many(connection, _ADD_SCOPE, [{"scope_key": key, "scope": scope} for key, scope in sorted(new_scopes.items())])
+    write_rows(
+        connection, _ADD_SCOPE, [{"scope_key": key, "scope": scope} for key, scope in sorted(new_scopes.items())]
+    )
 
 
 def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
     rows = [(decision, thread_row(decision.thread)) for decision in writing if decision.thread is not None]
-    run_many(connection, _INSERT_THREAD, [row for decision, row in rows if decision.thread_is_new])
-    run_many(
+    write_rows(connection, _INSERT_THREAD, [row for decision, row in rows if decision.thread_is_new])
+    write_rows(
         connection,
         _UPDATE_THREAD,
         [keyed(row, ["thread_key"], _COUNTERS) for decision, row in rows if not decision.thread_is_new],
     )
-    run_many(
+    write_rows(
         connection,
         _UPDATE_SESSION,
         [keyed(row, ["thread_key"], _OWNED) for decision, row in rows if decision.kind == "update_session"],
     )
     changed = [(decision, row) for decision, row in rows if decision.metadata_changed]
-    run_many(
+    write_rows(
         connection,
         _DELETE_METADATA,
         [{"key_thread_key": row["thread_key"]} for decision, row in changed if not decision.thread_is_new],
     )
-    run_many(
+    write_rows(
         connection,
         _INSERT_METADATA,
         [
@@ -209,7 +211,7 @@ def _write_threads(connection: Connection, writing: Sequence[Decision]) -> None:
             for name, value in row["metadata"].items()
         ],
     )
-    run_many(
+    write_rows(
         connection,
         _INSERT_COMMIT,
         [
@@ -255,7 +257,7 @@ def _append_events(
             rows.extend(_event_rows(decision, position))
             position += len(decision.events)
             places[id(decision)] = Applied(decision, partition, partitions, position, incarnation)
-    run_many(connection, _INSERT_EVENT, rows)
+    write_rows(connection, _INSERT_EVENT, rows)
     return places, xid
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from threadkeep_chassis.database import write_rows
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.store.rows import RUN_COLUMNS, TASK_COLUMNS, lease_row, run_row, task_row, ticket_row
-from threadkeep_runtime.store.statements import keyed, run_many, update_by
+from threadkeep_runtime.store.statements import keyed, update_by
 from threadkeep_runtime.tables import leases, runs, tasks, tickets
 
 _TASK_CHANGES = (
@@ -65,8 +66,8 @@ def write_work(connection: Connection, writing: Sequence[Decision]) -> None:
 def _write_tasks_and_runs(connection: Connection, writing: Sequence[Decision]) -> None:
     tasks_written = [change for decision in writing for change in decision.tasks]
     new_tasks = [task_row(change.value) for change in tasks_written if change.is_new]
-    run_many(connection, _INSERT_TASK, [{name: row[name] for name in TASK_COLUMNS} for row in new_tasks])
-    run_many(
+    write_rows(connection, _INSERT_TASK, [{name: row[name] for name in TASK_COLUMNS} for row in new_tasks])
+    write_rows(
         connection,
         _UPDATE_TASK,
         [
@@ -77,7 +78,7 @@ def _write_tasks_and_runs(connection: Connection, writing: Sequence[Decision]) -
     )
     # A run ends before the next one of its thread opens (R5).
     runs_written = [change for decision in writing for change in decision.runs]
-    run_many(
+    write_rows(
         connection,
         _UPDATE_RUN,
         [
@@ -87,7 +88,7 @@ def _write_tasks_and_runs(connection: Connection, writing: Sequence[Decision]) -
         ],
     )
     new_runs = [run_row(change.value) for change in runs_written if change.is_new]
-    run_many(connection, _INSERT_RUN, [{name: row[name] for name in RUN_COLUMNS} for row in new_runs])
+    write_rows(connection, _INSERT_RUN, [{name: row[name] for name in RUN_COLUMNS} for row in new_runs])
 
 
 def _write_leases(connection: Connection, writing: Sequence[Decision]) -> None:
@@ -102,13 +103,13 @@ def _write_leases(connection: Connection, writing: Sequence[Decision]) -> None:
             ended.append({"key_thread_key": before.thread_key})
         elif after is not None:
             changed.append(keyed(lease_row(after), ["thread_key"], _LEASE_CHANGES))
-    run_many(connection, _DELETE_LEASE, ended)
-    run_many(connection, _UPDATE_LEASE, changed)
-    run_many(connection, _INSERT_LEASE, given)
+    write_rows(connection, _DELETE_LEASE, ended)
+    write_rows(connection, _UPDATE_LEASE, changed)
+    write_rows(connection, _INSERT_LEASE, given)
 
 
 def _write_tickets(connection: Connection, writing: Sequence[Decision]) -> None:
     opened = [ticket_row(ticket) for decision in writing for ticket in decision.opened_tickets]
-    run_many(connection, _INSERT_TICKET, opened)
+    write_rows(connection, _INSERT_TICKET, opened)
     closed = [ticket_row(ticket) for decision in writing for ticket in decision.closed_tickets]
-    run_many(connection, _UPDATE_TICKET, [keyed(row, ["thread_key", "ticket_id"], _TICKET_CHANGES) for row in closed])
+    write_rows(connection, _UPDATE_TICKET, [keyed(row, ["thread_key", "ticket_id"], _TICKET_CHANGES) for row in closed])

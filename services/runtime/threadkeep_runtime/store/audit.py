@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from threadkeep_chassis.database import write_rows
 from threadkeep_chassis.paging import after_key
 from threadkeep_runtime.domain.audit import AuditRecord
 from threadkeep_runtime.domain.commit import Decision
@@ -17,7 +18,6 @@ from threadkeep_runtime.domain.retention import Rule
 from threadkeep_runtime.domain.values import Actor
 from threadkeep_runtime.store.reads import ListQuery
 from threadkeep_runtime.store.rows import payload_bytes, payload_of
-from threadkeep_runtime.store.statements import run_many
 from threadkeep_runtime.tables import audit_records
 
 _INSERT = sa.insert(audit_records)
@@ -35,7 +35,7 @@ class AuditQuery(ListQuery):
 
 def write_audit(connection: Connection, writing: Sequence[Decision]) -> None:
     """Writes the records of commits."""
-    run_many(connection, _INSERT, [_row(record) for decision in writing for record in decision.audit])
+    write_rows(connection, _INSERT, [_row(record) for decision in writing for record in decision.audit])
 
 
 def list_audit(connection: Connection, query: AuditQuery) -> list[AuditRecord]:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import locked_in_key_order, locked_skipping_others
+from threadkeep_chassis.database import locked_in_key_order, locked_skipping_others, write_rows
 from threadkeep_runtime.domain.commit import Decision
-from threadkeep_runtime.store.statements import one_of, padded, run_many, update_by
+from threadkeep_runtime.store.statements import one_of, padded, update_by
 from threadkeep_runtime.tables import (
     OUTLIVES_THREAD,
     commits,
@@ -67,7 +67,7 @@ class Swept(NamedTuple):
 def write_deletions(connection: Connection, writing: Sequence[Decision]) -> None:
     """Marks the threads that are deleted, and writes their tombstones."""
     deleted = [decision for decision in writing if decision.deletes_thread]
-    run_many(
+    write_rows(
         connection,
         _MARK,
         [
@@ -76,7 +76,7 @@ def write_deletions(connection: Connection, writing: Sequence[Decision]) -> None
             if decision.thread is not None
         ],
     )
-    run_many(
+    write_rows(
         connection,
         _INSERT,
         [

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import insert_or_ignore
+from threadkeep_chassis.database import insert_or_ignore, write_rows
 from threadkeep_runtime.domain.commands import Command, CommitThread
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.messages import Known, Live, Range, behind, extended, needs_places, without
 from threadkeep_runtime.domain.values import Thread
-from threadkeep_runtime.store.statements import padded, run_many, update_by
+from threadkeep_runtime.store.statements import padded, update_by
 from threadkeep_runtime.tables import message_calls, message_places, messages
 
 Pair = tuple[str, str]
@@ -167,7 +167,7 @@ def write_messages(connection: Connection, writing: Sequence[Decision]) -> None:
                     "places": json.dumps(changes.places, separators=(",", ":")),
                 }
             )
-    run_many(connection, _CLOSE, closed)
-    run_many(connection, _INSERT, rows)
-    run_many(connection, _INSERT_CALLS, calls)
-    run_many(connection, _INSERT_PLACES, places)
+    write_rows(connection, _CLOSE, closed)
+    write_rows(connection, _INSERT, rows)
+    write_rows(connection, _INSERT_CALLS, calls)
+    write_rows(connection, _INSERT_PLACES, places)

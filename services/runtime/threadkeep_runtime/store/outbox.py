@@ -14,14 +14,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import insert
+from threadkeep_chassis.database import insert, write_rows
 from threadkeep_chassis.paging import after_key
 from threadkeep_runtime.domain.commands import Command, CommitThread
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.outbox import Line, OutboxMessage
 from threadkeep_runtime.store.reads import ListQuery
 from threadkeep_runtime.store.rows import payload_bytes, payload_of
-from threadkeep_runtime.store.statements import one_of, padded, run_many
+from threadkeep_runtime.store.statements import one_of, padded
 from threadkeep_runtime.tables import outbox, outbox_lines
 
 _FIELDS = tuple(field.name for field in fields(OutboxMessage))
@@ -87,7 +87,7 @@ def write_outbox(connection: Connection, writing: Sequence[Decision]) -> None:
         row["payload"] = payload_bytes(message.payload)
         row["payload_size"] = 0 if message.payload is None else len(message.payload.data)
         rows.append(row)
-    run_many(connection, _INSERT, rows)
+    write_rows(connection, _INSERT, rows)
 
 
 def take_places(connection: Connection, messages: Sequence[Any], now: datetime) -> Mapping[str, Iterator[int]]:

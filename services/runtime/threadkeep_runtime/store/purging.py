@@ -12,14 +12,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import insert
+from threadkeep_chassis.database import insert, write_rows
 from threadkeep_runtime.domain.commands import PurgeThread
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.retention import SESSION_PURGED, PurgePlan, Rule
 from threadkeep_runtime.domain.transitions import TERMINAL_TASK_STATES
 from threadkeep_runtime.domain.values import Thread
 from threadkeep_runtime.store.deleting import Swept, delete_some
-from threadkeep_runtime.store.statements import padded, run_many, update_by
+from threadkeep_runtime.store.statements import padded, update_by
 from threadkeep_runtime.tables import (
     commits,
     events,
@@ -126,7 +126,7 @@ def write_purges(connection: Connection, writing: Sequence[Decision]) -> None:
         (thread, plan) for one in writing if (thread := one.thread) is not None and (plan := one.purge) is not None
     ]
     moved = [(thread, plan) for thread, plan in purges if plan.position]
-    run_many(
+    write_rows(
         connection,
         _MOVE_FLOORS,
         [

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import locked_in_key_order, locked_skipping_others
+from threadkeep_chassis.database import locked_in_key_order, locked_skipping_others, write_rows
 from threadkeep_runtime.domain.outbox import DEAD, DELIVERED, PENDING, OutboxMessage
 from threadkeep_runtime.domain.values import TaskWebhook
 from threadkeep_runtime.store.outbox import message_of, take_places
-from threadkeep_runtime.store.statements import one_of, padded, run_many, update_by
+from threadkeep_runtime.store.statements import one_of, padded, update_by
 from threadkeep_runtime.tables import outbox, outbox_lines, scopes, tasks
 
 _IS_PENDING = outbox.c.state == sa.literal_column("'PENDING'")
@@ -228,7 +228,7 @@ def requeue_dead(
     if not found:
         return 0, False
     places = take_places(connection, found, now)
-    run_many(
+    write_rows(
         connection,
         _REQUEUE,
         [

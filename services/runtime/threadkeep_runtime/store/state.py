@@ -10,11 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import insert_or_ignore, upsert
+from threadkeep_chassis.database import insert_or_ignore, upsert, write_rows
 from threadkeep_runtime.domain.commit import Decision
 from threadkeep_runtime.domain.state import Declaration, Held, StateValue
 from threadkeep_runtime.domain.values import Actor
-from threadkeep_runtime.store.statements import one_of, padded, run_many
+from threadkeep_runtime.store.statements import one_of, padded
 from threadkeep_runtime.tables import state_key_counters, state_keys, state_values, threads
 
 Pair = tuple[str, str]
@@ -137,7 +137,7 @@ def write_values(connection: Connection, writing: Sequence[Decision]) -> None:
         for value in decision.state_values
         if decision.thread is not None
     ]
-    run_many(connection, _INSERT_VALUES, rows)
+    write_rows(connection, _INSERT_VALUES, rows)
 
 
 def lock_scope(connection: Connection, scope_key: str) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 from sqlalchemy.sql.expression import ColumnElement
 
 from threadkeep_runtime.tables import tombstones
@@ -48,12 +47,6 @@ def padded(values: Sequence[T]) -> list[T]:
 def update_by(table: sa.Table, *keys: str) -> sa.Update:
     """UPDATE by key. A parameter `key_<column>` finds the row, one named like a column is its new value."""
     return sa.update(table).where(*(table.c[name] == sa.bindparam("key_" + name) for name in keys))
-
-
-def run_many(connection: Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
-    """One statement for all rows; none without rows."""
-    if rows:
-        connection.execute(statement, rows)
 
 
 def keyed(row: dict[str, Any], keys: Sequence[str], changes: Sequence[str]) -> dict[str, Any]:

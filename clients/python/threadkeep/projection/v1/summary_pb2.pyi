@@ -122,6 +122,56 @@ class SessionSummary(_message.Message):
 Global___SessionSummary: _TypeAlias = SessionSummary  # noqa: Y015
 
 @_typing.final
+class AgentSummary(_message.Message):
+    """What an agent has done in a scope."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_NAME_FIELD_NUMBER: _builtins.int
+    TASK_COUNT_FIELD_NUMBER: _builtins.int
+    FAILED_TASK_COUNT_FIELD_NUMBER: _builtins.int
+    OPEN_TASK_COUNT_FIELD_NUMBER: _builtins.int
+    RUN_COUNT_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    LAST_ACTIVITY_TIME_FIELD_NUMBER: _builtins.int
+    agent_name: _builtins.str
+    """The agent's name."""
+    task_count: _builtins.int
+    """How many tasks it was given."""
+    failed_task_count: _builtins.int
+    """How many of them ended FAILED."""
+    open_task_count: _builtins.int
+    """How many of them have not ended."""
+    run_count: _builtins.int
+    """How many runs were opened for it."""
+    @_builtins.property
+    def usage(self) -> _content_pb2.TokenUsage:
+        """The tokens that the messages of its tasks took together, those included that were taken out of the conversation since."""
+
+    @_builtins.property
+    def last_activity_time(self) -> _timestamp_pb2.Timestamp:
+        """When one of its tasks last changed."""
+
+    def __init__(
+        self,
+        *,
+        agent_name: _builtins.str = ...,
+        task_count: _builtins.int = ...,
+        failed_task_count: _builtins.int = ...,
+        open_task_count: _builtins.int = ...,
+        run_count: _builtins.int = ...,
+        usage: _content_pb2.TokenUsage | None = ...,
+        last_activity_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_activity_time", b"last_activity_time", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_name", b"agent_name", "failed_task_count", b"failed_task_count", "last_activity_time", b"last_activity_time", "open_task_count", b"open_task_count", "run_count", b"run_count", "task_count", b"task_count", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentSummary: _TypeAlias = AgentSummary  # noqa: Y015
+
+@_typing.final
 class TaskSummary(_message.Message):
     """A task in short."""
 

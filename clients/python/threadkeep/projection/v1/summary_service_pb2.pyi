@@ -541,6 +541,228 @@ class ListRunSummariesResponse(_message.Message):
 Global___ListRunSummariesResponse: _TypeAlias = ListRunSummariesResponse  # noqa: Y015
 
 @_typing.final
+class ListAgentSummariesRequest(_message.Message):
+    """Lists agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    AGENT_NAME_FIELD_NUMBER: _builtins.int
+    FRESHNESS_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most agents in a page. 0: 50. At most 1000."""
+    page_token: _builtins.str
+    """The previous page's next_page_token. Empty: the first page."""
+    agent_name: _builtins.str
+    """Only this agent."""
+    @_builtins.property
+    def freshness(self) -> _message_service_pb2.Freshness:
+        """How fresh the answer must be. Absent: as it is."""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        agent_name: _builtins.str | None = ...,
+        freshness: _message_service_pb2.Freshness | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "agent_name", b"agent_name", "freshness", b"freshness"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "agent_name", b"agent_name", "freshness", b"freshness", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
+    _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_name) -> _WhichOneofReturnType__agent_name | None: ...
+
+Global___ListAgentSummariesRequest: _TypeAlias = ListAgentSummariesRequest  # noqa: Y015
+
+@_typing.final
+class ListAgentSummariesResponse(_message.Message):
+    """A page of agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The token of the next page. Empty: this is the last."""
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedCompositeFieldContainer[_summary_pb2.AgentSummary]:
+        """The summaries."""
+
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[_summary_pb2.AgentSummary] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAgentSummariesResponse: _TypeAlias = ListAgentSummariesResponse  # noqa: Y015
+
+@_typing.final
+class GetCountsRequest(_message.Message):
+    """Counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_NAME_FIELD_NUMBER: _builtins.int
+    CREATED_FROM_FIELD_NUMBER: _builtins.int
+    CREATED_BEFORE_FIELD_NUMBER: _builtins.int
+    FRESHNESS_FIELD_NUMBER: _builtins.int
+    agent_name: _builtins.str
+    """Only what belongs to this agent."""
+    @_builtins.property
+    def created_from(self) -> _timestamp_pb2.Timestamp:
+        """Only what was created, submitted or opened at or after this."""
+
+    @_builtins.property
+    def created_before(self) -> _timestamp_pb2.Timestamp:
+        """Only what was before this."""
+
+    @_builtins.property
+    def freshness(self) -> _message_service_pb2.Freshness:
+        """How fresh the answer must be. Absent: as it is."""
+
+    def __init__(
+        self,
+        *,
+        agent_name: _builtins.str | None = ...,
+        created_from: _timestamp_pb2.Timestamp | None = ...,
+        created_before: _timestamp_pb2.Timestamp | None = ...,
+        freshness: _message_service_pb2.Freshness | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "agent_name", b"agent_name", "created_before", b"created_before", "created_from", b"created_from", "freshness", b"freshness"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name", "agent_name", b"agent_name", "created_before", b"created_before", "created_from", b"created_from", "freshness", b"freshness"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__agent_name: _TypeAlias = _typing.Literal["agent_name"]  # noqa: Y015
+    _WhichOneofArgType__agent_name: _TypeAlias = _typing.Literal["_agent_name", b"_agent_name"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_name) -> _WhichOneofReturnType__agent_name | None: ...
+
+Global___GetCountsRequest: _TypeAlias = GetCountsRequest  # noqa: Y015
+
+@_typing.final
+class SessionStatusCount(_message.Message):
+    """Sessions of one state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    status: _session_pb2.SessionStatus.ValueType
+    """The state."""
+    count: _builtins.int
+    """How many there are."""
+    def __init__(
+        self,
+        *,
+        status: _session_pb2.SessionStatus.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionStatusCount: _TypeAlias = SessionStatusCount  # noqa: Y015
+
+@_typing.final
+class TaskStateCount(_message.Message):
+    """Tasks of one state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    state: _task_pb2.TaskState.ValueType
+    """The state."""
+    count: _builtins.int
+    """How many there are."""
+    def __init__(
+        self,
+        *,
+        state: _task_pb2.TaskState.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskStateCount: _TypeAlias = TaskStateCount  # noqa: Y015
+
+@_typing.final
+class RunStateCount(_message.Message):
+    """Runs of one state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    state: _run_pb2.RunState.ValueType
+    """The state."""
+    count: _builtins.int
+    """How many there are."""
+    def __init__(
+        self,
+        *,
+        state: _run_pb2.RunState.ValueType = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunStateCount: _TypeAlias = RunStateCount  # noqa: Y015
+
+@_typing.final
+class GetCountsResponse(_message.Message):
+    """The counts, by state; states that nothing is in are left out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionStatusCount]:
+        """Sessions."""
+
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskStateCount]:
+        """Tasks."""
+
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunStateCount]:
+        """Runs."""
+
+    def __init__(
+        self,
+        *,
+        sessions: _abc.Iterable[Global___SessionStatusCount] | None = ...,
+        tasks: _abc.Iterable[Global___TaskStateCount] | None = ...,
+        runs: _abc.Iterable[Global___RunStateCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs", "sessions", b"sessions", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCountsResponse: _TypeAlias = GetCountsResponse  # noqa: Y015
+
+@_typing.final
 class ListUsageRequest(_message.Message):
     """Adds up usage."""
 

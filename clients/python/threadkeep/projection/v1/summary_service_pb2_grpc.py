@@ -65,6 +65,16 @@ class SummaryServiceStub:
                 request_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesRequest.SerializeToString,
                 response_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesResponse.FromString,
                 _registered_method=True)
+        self.ListAgentSummaries = channel.unary_unary(
+                '/threadkeep.projection.v1.SummaryService/ListAgentSummaries',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListAgentSummariesRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListAgentSummariesResponse.FromString,
+                _registered_method=True)
+        self.GetCounts = channel.unary_unary(
+                '/threadkeep.projection.v1.SummaryService/GetCounts',
+                request_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.GetCountsRequest.SerializeToString,
+                response_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.GetCountsResponse.FromString,
+                _registered_method=True)
         self.ListUsage = channel.unary_unary(
                 '/threadkeep.projection.v1.SummaryService/ListUsage',
                 request_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListUsageRequest.SerializeToString,
@@ -118,6 +128,20 @@ class SummaryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAgentSummaries(self, request, context):
+        """Lists the agents that tasks were submitted for, by name. Reads the tasks of the agents that it shows. FRESHNESS_TIMEOUT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCounts(self, request, context):
+        """Counts sessions, tasks and runs by their states, exactly. FRESHNESS_TIMEOUT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListUsage(self, request, context):
         """Adds up the tokens that messages took, by day, agent and model, as asked for. FRESHNESS_TIMEOUT.
         """
@@ -157,6 +181,16 @@ def add_SummaryServiceServicer_to_server(servicer, server):
                     servicer.ListRunSummaries,
                     request_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesRequest.FromString,
                     response_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesResponse.SerializeToString,
+            ),
+            'ListAgentSummaries': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgentSummaries,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListAgentSummariesRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListAgentSummariesResponse.SerializeToString,
+            ),
+            'GetCounts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCounts,
+                    request_deserializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.GetCountsRequest.FromString,
+                    response_serializer=threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.GetCountsResponse.SerializeToString,
             ),
             'ListUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.ListUsage,
@@ -327,6 +361,60 @@ class SummaryService:
             '/threadkeep.projection.v1.SummaryService/ListRunSummaries',
             threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesRequest.SerializeToString,
             threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListRunSummariesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgentSummaries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.SummaryService/ListAgentSummaries',
+            threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListAgentSummariesRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.ListAgentSummariesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCounts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/threadkeep.projection.v1.SummaryService/GetCounts',
+            threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.GetCountsRequest.SerializeToString,
+            threadkeep_dot_projection_dot_v1_dot_summary__service__pb2.GetCountsResponse.FromString,
             options,
             channel_credentials,
             insecure,

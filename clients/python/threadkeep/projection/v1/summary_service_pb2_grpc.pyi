@@ -45,6 +45,10 @@ class SummaryServiceStub:
     """Reads a run's summary. RUN_NOT_FOUND, FRESHNESS_TIMEOUT."""
     ListRunSummaries: _grpc.UnaryUnaryMultiCallable[_summary_service_pb2.ListRunSummariesRequest, _summary_service_pb2.ListRunSummariesResponse]
     """Lists runs, the newest first. FRESHNESS_TIMEOUT."""
+    ListAgentSummaries: _grpc.UnaryUnaryMultiCallable[_summary_service_pb2.ListAgentSummariesRequest, _summary_service_pb2.ListAgentSummariesResponse]
+    """Lists the agents that tasks were submitted for, by name. Reads the tasks of the agents that it shows. FRESHNESS_TIMEOUT."""
+    GetCounts: _grpc.UnaryUnaryMultiCallable[_summary_service_pb2.GetCountsRequest, _summary_service_pb2.GetCountsResponse]
+    """Counts sessions, tasks and runs by their states, exactly. FRESHNESS_TIMEOUT."""
     ListUsage: _grpc.UnaryUnaryMultiCallable[_summary_service_pb2.ListUsageRequest, _summary_service_pb2.ListUsageResponse]
     """Adds up the tokens that messages took, by day, agent and model, as asked for. FRESHNESS_TIMEOUT."""
 
@@ -65,6 +69,10 @@ class SummaryServiceAsyncStub(SummaryServiceStub):
     """Reads a run's summary. RUN_NOT_FOUND, FRESHNESS_TIMEOUT."""
     ListRunSummaries: _aio.UnaryUnaryMultiCallable[_summary_service_pb2.ListRunSummariesRequest, _summary_service_pb2.ListRunSummariesResponse]  # type: ignore[assignment]
     """Lists runs, the newest first. FRESHNESS_TIMEOUT."""
+    ListAgentSummaries: _aio.UnaryUnaryMultiCallable[_summary_service_pb2.ListAgentSummariesRequest, _summary_service_pb2.ListAgentSummariesResponse]  # type: ignore[assignment]
+    """Lists the agents that tasks were submitted for, by name. Reads the tasks of the agents that it shows. FRESHNESS_TIMEOUT."""
+    GetCounts: _aio.UnaryUnaryMultiCallable[_summary_service_pb2.GetCountsRequest, _summary_service_pb2.GetCountsResponse]  # type: ignore[assignment]
+    """Counts sessions, tasks and runs by their states, exactly. FRESHNESS_TIMEOUT."""
     ListUsage: _aio.UnaryUnaryMultiCallable[_summary_service_pb2.ListUsageRequest, _summary_service_pb2.ListUsageResponse]  # type: ignore[assignment]
     """Adds up the tokens that messages took, by day, agent and model, as asked for. FRESHNESS_TIMEOUT."""
 
@@ -118,6 +126,22 @@ class SummaryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_summary_service_pb2.ListRunSummariesResponse, _abc.Awaitable[_summary_service_pb2.ListRunSummariesResponse]]:
         """Lists runs, the newest first. FRESHNESS_TIMEOUT."""
+
+    @_abc_1.abstractmethod
+    def ListAgentSummaries(
+        self,
+        request: _summary_service_pb2.ListAgentSummariesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_summary_service_pb2.ListAgentSummariesResponse, _abc.Awaitable[_summary_service_pb2.ListAgentSummariesResponse]]:
+        """Lists the agents that tasks were submitted for, by name. Reads the tasks of the agents that it shows. FRESHNESS_TIMEOUT."""
+
+    @_abc_1.abstractmethod
+    def GetCounts(
+        self,
+        request: _summary_service_pb2.GetCountsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_summary_service_pb2.GetCountsResponse, _abc.Awaitable[_summary_service_pb2.GetCountsResponse]]:
+        """Counts sessions, tasks and runs by their states, exactly. FRESHNESS_TIMEOUT."""
 
     @_abc_1.abstractmethod
     def ListUsage(
