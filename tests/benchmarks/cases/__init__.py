@@ -15,7 +15,7 @@ from tests.benchmarks.cases.artifacts import (
 )
 from tests.benchmarks.cases.commits import Commit64, CommitLatency, CommitLongThread
 from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
-from tests.benchmarks.cases.events import EventsCatchUp, EventsLive
+from tests.benchmarks.cases.events import EventsCatchUp, EventsLive, EventsMemory
 from tests.benchmarks.cases.idle import EventsIdle
 from tests.benchmarks.cases.langgraph import GraphAsync1, GraphAsync16, GraphSync1, GraphSync16, ListLarge
 from tests.benchmarks.cases.projecting import MessagesPage, ProjectionFollow, ProjectionRebuild, SessionFanOut
@@ -37,6 +37,7 @@ CASES: tuple[type[Case], ...] = (
     SubmitToDone,
     AcquireDeep,
     EventsCatchUp,
+    EventsMemory,
     EventsLive,
     EventsIdle,
     GraphSync16,

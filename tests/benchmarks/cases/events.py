@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import statistics
 import time
@@ -51,6 +52,37 @@ class EventsCatchUp(Case):
         async for _ in self.stage.echo_stream(json.dumps({"count": self.count, "size": 1300}).encode()):
             seen += 1
         return seen / (time.perf_counter() - started)
+
+
+class EventsMemory(Case):
+    """What reading a long log holds in memory."""
+
+    name = "events.memory"
+    what = "most server memory during a catch-up subscription beyond that before it, against 64 MiB"
+    unit = "bytes"
+    target = 1.0
+    at_least = False
+
+    async def prepare(self) -> None:
+        """A long thread."""
+        self.log = EventsCatchUp(self.stage, self.scale)
+        await self.log.prepare()
+        # Before the first look at it: that is what counts, and what later looks add to it.
+        self.before = self.stage.resident_bytes()
+
+    async def product(self) -> float:
+        """A subscription from the start, looked at every ten milliseconds."""
+        reading = asyncio.ensure_future(self.log.product())
+        most = self.before
+        while not reading.done():
+            most = max(most, self.stage.resident_bytes())
+            await asyncio.wait({reading}, timeout=0.01)
+        await reading
+        return float(most - self.before)
+
+    async def baseline(self) -> float:
+        """The bound."""
+        return float(64 * 1024 * 1024)
 
 
 class EventsLive(Case):

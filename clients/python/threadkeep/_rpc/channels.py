@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,14 +50,3 @@ class Targets:
             return self.addresses[service]
         except KeyError:
             raise LookupError(f"this client was given no address for the {service} service") from None
-
-
-def trace_metadata() -> tuple[tuple[str, str], ...]:
-    """W3C trace context of the current OpenTelemetry span, if the process uses OpenTelemetry."""
-    if "opentelemetry" not in sys.modules:
-        return ()
-    from opentelemetry import propagate
-
-    carrier: dict[str, str] = {}
-    propagate.inject(carrier)
-    return tuple(carrier.items())

@@ -11,10 +11,11 @@ import grpc
 from google.protobuf.message import Message
 
 from threadkeep._errors import ThreadkeepError
-from threadkeep._rpc.channels import CHANNEL_OPTIONS, Targets, trace_metadata
+from threadkeep._rpc.channels import CHANNEL_OPTIONS, Targets
 from threadkeep._rpc.context import CallContext, CallOptions
 from threadkeep._rpc.failures import typed_error
 from threadkeep._rpc.method import Call, Method
+from threadkeep._rpc.spans import CallSpan
 
 T = TypeVar("T")
 
@@ -32,34 +33,37 @@ class Transport:
     def unary(self, call: Call[T], context: CallContext, options: CallOptions) -> T:
         """Runs a unary call; retries what may be retried while its timeout lasts. Raises typed errors."""
         bound = self._bind(call.method, "unary_unary")
-        deadline = time.monotonic() + options.timeout + call.wait
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                remaining = max(0.001, deadline - time.monotonic())
-                response = bound(call.request, timeout=remaining, metadata=_metadata(call, context))
-            except grpc.RpcError as error:
-                failure = typed_error(error)
-                if options.retry is None or not options.retry.retries(failure):
-                    raise failure from error
-                delay = options.retry.delay(attempt, failure)
-                if time.monotonic() + delay >= deadline:
-                    raise failure from error
-                time.sleep(delay)
-            else:
-                return call.take(response)
+        with CallSpan(call.method.path) as span:
+            metadata = _metadata(call, context, span)
+            deadline = time.monotonic() + options.timeout + call.wait
+            attempt = 0
+            while True:
+                attempt += 1
+                try:
+                    remaining = max(0.001, deadline - time.monotonic())
+                    response = bound(call.request, timeout=remaining, metadata=metadata)
+                except grpc.RpcError as error:
+                    failure = typed_error(error)
+                    if options.retry is None or not options.retry.retries(failure):
+                        raise failure from error
+                    delay = options.retry.delay(attempt, failure)
+                    if time.monotonic() + delay >= deadline:
+                        raise failure from error
+                    time.sleep(delay)
+                else:
+                    return call.take(response)
 
     def frames(self, call: Call[Any], context: CallContext) -> Iterator[Any]:
         """Runs a server-streaming call once; gives its responses. Closing the generator cancels the call."""
-        stream = self._bind(call.method, "unary_stream")(call.request, metadata=_metadata(call, context))
-        try:
-            for response in stream:
-                yield call.take(response)
-        except grpc.RpcError as error:
-            raise typed_error(error) from error
-        finally:
-            stream.cancel()
+        with CallSpan(call.method.path) as span:
+            stream = self._bind(call.method, "unary_stream")(call.request, metadata=_metadata(call, context, span))
+            try:
+                for response in stream:
+                    yield call.take(response)
+            except grpc.RpcError as error:
+                raise typed_error(error) from error
+            finally:
+                stream.cancel()
 
     def listed(self, call: Call[Any], context: CallContext, options: CallOptions) -> Iterator[Any]:
         """The same for a list: it is tried again as long as nothing of it came."""
@@ -88,11 +92,12 @@ class Transport:
         self, method: Method, requests: Iterable[Message], context: CallContext, timeout: float | None = None
     ) -> Any:
         """Runs a client-streaming call once; gives its response."""
-        try:
-            metadata = context.metadata + trace_metadata()
-            return self._bind(method, "stream_unary")(iter(requests), timeout=timeout, metadata=metadata)
-        except grpc.RpcError as error:
-            raise typed_error(error) from error
+        with CallSpan(method.path) as span:
+            try:
+                metadata = context.metadata + span.metadata
+                return self._bind(method, "stream_unary")(iter(requests), timeout=timeout, metadata=metadata)
+            except grpc.RpcError as error:
+                raise typed_error(error) from error
 
     def close(self) -> None:
         """Closes the channels; calls that run on them fail."""
@@ -130,5 +135,5 @@ class Transport:
         return channel
 
 
-def _metadata(call: Call[Any], context: CallContext) -> tuple[tuple[str, str | bytes], ...]:
-    return (context.metadata if call.scoped else context.grant_metadata) + trace_metadata()
+def _metadata(call: Call[Any], context: CallContext, span: CallSpan) -> tuple[tuple[str, str | bytes], ...]:
+    return (context.metadata if call.scoped else context.grant_metadata) + span.metadata

@@ -17,6 +17,7 @@ from threadkeep_chassis.database.json import JsonSource, json_contains, json_ent
 from threadkeep_chassis.database.owner import DataOwned, OwnerLock
 from threadkeep_chassis.database.session import Connection, SyncConnection, write_rows
 from threadkeep_chassis.database.settings import DatabaseSettings
+from threadkeep_chassis.database.spans import recording_span, shared_write
 from threadkeep_chassis.database.sql import (
     contains_text,
     database_now,
@@ -70,6 +71,8 @@ __all__ = [
     "locked_in_key_order",
     "locked_skipping_others",
     "partial_index",
+    "recording_span",
+    "shared_write",
     "starts_with",
     "transaction_id",
     "upsert",

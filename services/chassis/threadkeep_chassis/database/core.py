@@ -293,6 +293,7 @@ class Writer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.backend = database.backend
         self._session: Session | None = None
 
     @asynccontextmanager

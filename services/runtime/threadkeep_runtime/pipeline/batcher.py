@@ -20,6 +20,7 @@ from threadkeep_chassis.database import (
     is_data_error,
     is_serialization,
     is_unique_violation,
+    shared_write,
 )
 from threadkeep_chassis.errors import (
     CommitUnknown,
@@ -171,7 +172,8 @@ class Batcher:
             self._failpoints.reach(BEFORE_FIRST_STATEMENT)
             return self._transactor.process(connection, batch)
 
-        with self._metrics.timed(self._name, len(batch)):
+        spans = shared_write([work.span for work in batch], self._writer.backend)
+        with self._metrics.timed(self._name, len(batch)), spans:
             async with self._writer.transaction() as connection:
                 written = await connection.run(process)
                 connection.note_transaction_id(written.transaction_id)

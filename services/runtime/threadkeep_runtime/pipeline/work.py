@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 import sqlalchemy as sa
+from opentelemetry.trace import Span
 from sqlalchemy.engine import Connection
 
-from threadkeep_chassis.database import Database, database_now
+from threadkeep_chassis.database import Database, database_now, recording_span
 from threadkeep_chassis.errors import ThreadkeepError
 from threadkeep_runtime.domain.commands import Command
 from threadkeep_runtime.store.apply import Applied
@@ -57,6 +58,8 @@ class Work:
     """None for work of the server's own, which leaves no receipt."""
     size: int = 0
     """Bytes that it brings along, as a measure of how much a batch may hold."""
+    span: Span | None = field(default_factory=recording_span)
+    """The span of the call that it is done for, if that records."""
     done: asyncio.Future[Outcome | ThreadkeepError] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
