@@ -68,7 +68,7 @@ class Town:
         """Kills it, and starts it again."""
         if name == "database":
             await self.postgres.kill()
-            self.postgres.restart()
+            await self.postgres.restart()
         else:
             await self._running[name].kill()
             await self.serve(name)

@@ -121,15 +121,20 @@ class Postgres:
         for lock in (self._folder.path / "d" / "postmaster.pid", *Path(self.socket_folder).glob(".s.PGSQL.*.lock")):
             lock.unlink(missing_ok=True)
 
-    def restart(self) -> None:
+    async def restart(self) -> None:
         """Starts the server again after its death; it recovers what was committed.
 
-        pg_ctl itself was seen to die by SIGBUS while it waited: a second one finds the server, or starts it.
+        pg_ctl was seen to crash while it waited: the next one finds the server, or starts it.
         """
-        try:
-            self._server.ensure_postgres_running()
-        except subprocess.CalledProcessError:
-            self._server.ensure_postgres_running()
+
+        def is_up() -> bool:
+            try:
+                self._server.ensure_postgres_running()
+            except (subprocess.SubprocessError, AssertionError):
+                return False
+            return True
+
+        await eventually(is_up, 60.0)
         self.pid = self._server.get_pid()
 
     def close(self) -> None:
