@@ -81,6 +81,12 @@ class Stage:
         assert self._channel is not None
         return self._channel
 
+    @property
+    def databases(self) -> Databases:
+        """The PostgreSQL that it runs on, for another stage beside it."""
+        assert self._databases is not None
+        return self._databases
+
     async def empty_database(self) -> str:
         """The address of another database on the same PostgreSQL, for a baseline of its own."""
         assert self._databases is not None

@@ -3,6 +3,7 @@
 `up` is one process and dies as a whole; of the split suite only the runtime's process dies.
 """
 
+import asyncio
 import contextlib
 import signal
 from typing import Any
@@ -69,6 +70,9 @@ class MortalSuite:
         process, address = await self._daemon(*alone, "--set", f"failpoint={failpoint}", listen=listen)
         self._runtime = process
         self.addresses.update(dict.fromkeys(mine, address))
+        if not failpoint and address in self._channels:
+            # It may be between two attempts, and would fail a call with the error of the last one.
+            await asyncio.wait_for(self._channels[address].channel_ready(), 60)
 
     def strike(self) -> None:
         """Sends SIGKILL to the runtime, and does not wait."""

@@ -24,8 +24,9 @@ from threadkeep_config.domain.writes import SetAction
 from threadkeep_config.manifests import Manifest, Manifests
 from threadkeep_config.store import entities, revisions
 from threadkeep_config.store.cache import Entry
+from threadkeep_config.store.candidates import read_candidates
 from threadkeep_config.store.counting import definition_of, shown_definition
-from threadkeep_config.store.resolver import Resolver, read_candidates
+from threadkeep_config.store.resolver import Resolver
 from threadkeep_config.store.scopes import Views
 from threadkeep_config.store.tail import TOPIC
 
@@ -273,8 +274,12 @@ class Commands:
 
         Raises LimitExceeded.
         """
-        entries, revision = await self._resolver.resolve_many(self.views.inherited(scope), references)
-        self._limits.check("max_message_bytes", sum(entry.size for entry in entries))
+
+        def check(size: int) -> None:
+            self._limits.check("max_message_bytes", size)
+
+        entries, revision = await self._resolver.resolve_many(self.views.inherited(scope), references, check)
+        check(sum(entry.size for entry in entries))
         return entries, revision
 
     async def explain(self, scope: Scope, type: EntityType, name: str) -> list[Explained]:

@@ -11,8 +11,8 @@ from threadkeep_chassis.database import Connection
 from threadkeep_config.domain.manifest import Reference
 from threadkeep_config.domain.values import Content, Entity, EntityType
 from threadkeep_config.domain.views import View
+from threadkeep_config.store.candidates import read_candidates
 from threadkeep_config.store.counting import counting
-from threadkeep_config.store.resolver import read_candidates
 
 Fault = tuple[str, str]
 """(path of the field, such as `custom.document_json`, and the rule that it breaks)."""

@@ -15,9 +15,10 @@ from threadkeep_config.domain.manifest import Node, Part, Reference
 from threadkeep_config.domain.values import EntityType
 from threadkeep_config.domain.views import View
 from threadkeep_config.store.cache import ANY_NAME, Entry
+from threadkeep_config.store.candidates import read_counting
 from threadkeep_config.store.counting import counting, shown_definition
 from threadkeep_config.store.entities import names_with_priority
-from threadkeep_config.store.resolver import Resolver, read_candidates
+from threadkeep_config.store.resolver import Resolver
 from threadkeep_config.store.scopes import Views
 
 
@@ -146,12 +147,16 @@ class _Reading:
         if not unknown:
             return
         self.asked.update(dict.fromkeys(unknown))
-        self.revision, found = await read_candidates(self._connection, unknown, self._view.scope_keys or ())
+        self.revision, found = await read_counting(
+            self._connection,
+            self._view,
+            unknown,
+            lambda size: self._limits.check("max_manifest_bytes", self._bytes + size),
+        )
         for reference in unknown:
-            entity = counting(self._view.ordered(found.get(reference, ())))
+            entity = counting(found.get(reference, ()))
             if entity is not None:
-                self._bytes += len(entity.content.definition)
-                self._limits.check("max_manifest_bytes", self._bytes)
+                self._bytes += len(entity.content.definition.encode())
                 self.parts[reference] = (entity, shown_definition(entity))
 
     def _part(self, reference: Reference) -> Part | None:

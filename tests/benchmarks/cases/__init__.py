@@ -16,6 +16,7 @@ from tests.benchmarks.cases.artifacts import (
 from tests.benchmarks.cases.commits import Commit64, CommitLatency, CommitLongThread
 from tests.benchmarks.cases.config import ConfigResolve, ConfigResolveMany
 from tests.benchmarks.cases.events import EventsCatchUp, EventsLive, EventsMemory
+from tests.benchmarks.cases.history import HistoryResolve, HistoryResume, HistoryWrite
 from tests.benchmarks.cases.idle import EventsIdle
 from tests.benchmarks.cases.langgraph import GraphAsync1, GraphAsync16, GraphSync1, GraphSync16, ListLarge
 from tests.benchmarks.cases.projecting import MessagesPage, ProjectionFollow, ProjectionRebuild, SessionFanOut
@@ -47,6 +48,9 @@ CASES: tuple[type[Case], ...] = (
     ListLarge,
     ConfigResolve,
     ConfigResolveMany,
+    HistoryResolve,
+    HistoryWrite,
+    HistoryResume,
     WatchFanOut,
     WatchColdStart,
     WatchIdle,

@@ -19,6 +19,10 @@ from threadkeep.runtime.v1 import event_service_pb2
 pytestmark = pytest.mark.suite(services=SERVICES, topologies=["split"], backends=["postgres"])
 
 AS_BEFORE = """
+ALTER TABLE projection.session_entries DROP COLUMN create_time;
+CREATE INDEX session_entries_by_scope_key_entry_session_id ON projection.session_entries (scope_key, entry, session_id);
+ALTER TABLE projection.task_entries DROP COLUMN create_time;
+CREATE INDEX task_entries_by_scope_key_entry_task_id ON projection.task_entries (scope_key, entry, task_id);
 DELETE FROM projection.shares WHERE share <> 0;
 ALTER TABLE projection.shares DROP COLUMN share_count;
 ALTER TABLE projection.shares RENAME COLUMN log_cursor TO cursor;

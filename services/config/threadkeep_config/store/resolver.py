@@ -9,65 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
-from threadkeep_chassis.database import Connection, Database
+from threadkeep_chassis.database import Database
 from threadkeep_chassis.errors import ShuttingDown
 from threadkeep_config.domain.manifest import Reference
 from threadkeep_config.domain.values import Entity
 from threadkeep_config.domain.views import View
 from threadkeep_config.store import revisions
 from threadkeep_config.store.cache import Cache, Entry
+from threadkeep_config.store.candidates import read_candidates, read_counting
 from threadkeep_config.store.counting import counting
-from threadkeep_config.store.rows import entity_of, padded, size_of
+from threadkeep_config.store.rows import size_of
 from threadkeep_config.store.tail import Logged, Tail
-from threadkeep_config.tables import counter, entities, scopes
 
 MAX_QUESTIONS = 128
 """Questions answered by one look."""
 MAX_SCOPE_KEYS = 512
 """Scopes that one look asks for, unless one question alone has more."""
-
-_CANDIDATES = (
-    sa.select(counter.c.revision.label("config_revision"), entities, scopes.c.scope)
-    .select_from(
-        counter.outerjoin(
-            entities,
-            sa.and_(
-                entities.c.type.in_(sa.bindparam("types", expanding=True)),
-                entities.c.name.in_(sa.bindparam("names", expanding=True)),
-                entities.c.scope_key.in_(sa.bindparam("scope_keys", expanding=True)),
-                entities.c.deleted.is_(False),
-            ),
-        ).outerjoin(scopes, scopes.c.scope_key == entities.c.scope_key)
-    )
-    .where(counter.c.id == 1)
-)
-
-
-async def read_candidates(
-    connection: Connection, references: Sequence[Reference], scope_keys: Sequence[str]
-) -> tuple[int, dict[Reference, list[Entity]]]:
-    """The service's revision and, as of it, what there is of these types and names in these scopes; one statement.
-
-    It may hold more than was asked for.
-    """
-    values = {
-        "types": padded(sorted({int(type) for type, _ in references})),
-        "names": padded(sorted({name for _, name in references})),
-        "scope_keys": padded(sorted(set(scope_keys))),
-    }
-    found: dict[Reference, list[Entity]] = {}
-    revision = 0
-    for row in await connection.execute(_CANDIDATES, values):
-        revision = row.config_revision
-        if row.name is not None:
-            entity = entity_of(row)
-            found.setdefault((entity.key.type, entity.key.name), []).append(entity)
-    return revision, found
 
 
 @dataclass(eq=False)
@@ -100,17 +60,19 @@ class Resolver:
         """The entry whose value is the entity that counts (None if none does), and the revision that this holds for."""
         return await self._ask(_Question(asyncio.get_running_loop().create_future(), view, reference))
 
-    async def resolve_many(self, view: View, references: Sequence[Reference]) -> tuple[list[Entry], int]:
-        """The same for several, all as of one revision."""
+    async def resolve_many(
+        self, view: View, references: Sequence[Reference], check: Callable[[int], None]
+    ) -> tuple[list[Entry], int]:
+        """The same for several, all as of one revision. `check` may refuse the bytes of what is about to be read."""
         revision = await self.fresh()
         known = [self.cache.get(("entity", view.own_key, *reference)) for reference in references]
         if all(known):
             return [entry for entry in known if entry is not None], revision
-        async with self._database.read() as connection:
-            revision, found = await read_candidates(connection, references, view.scope_keys or ())
+        async with self._database.read(snapshot=True) as connection:
+            revision, found = await read_counting(connection, view, references, check)
         entries = []
         for reference in references:
-            counts = counting(view.ordered(found.get(reference, ())))
+            counts = counting(found.get(reference, ()))
             entry = Entry(counts, (reference,), size_of(counts) if counts is not None else 0)
             entries.append(entry)
             if self._tail.position == revision and self.cache.get(("entity", view.own_key, *reference)) is None:

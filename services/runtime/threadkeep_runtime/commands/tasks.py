@@ -245,7 +245,7 @@ class TaskUseCases(UseCases):
             return task
         draining = asyncio.ensure_future(call.draining.wait())
         try:
-            async with self.signals.subscribe(f"thread/{task.thread_key}") as subscription:
+            async with self.signals.subscribe(f"tasks/{task.thread_key}") as subscription:
                 while True:
                     async with self.database.read() as connection:
                         state = await connection.run(lambda sync: reads.task_state(sync, task.thread_key, task.task_id))

@@ -157,6 +157,13 @@ class Decision:
         return self.thread.event_sequence if self.events and self.thread else 0
 
     @property
+    def ends_a_wait(self) -> bool:
+        """True if somebody may wait for this: a task is final or asks, or there is none any more (R24)."""
+        return self.deletes_thread or any(
+            change.value.state in transitions.WAITED_FOR_TASK_STATES for change in self.tasks
+        )
+
+    @property
     def run_was_queued(self) -> bool:
         """True if a worker can take the run now."""
         return any(change.value.state == "QUEUED" for change in self.runs)

@@ -318,7 +318,7 @@ class Acquiring:
                 rows.append(receipt_row(waiter.request, response, acquired.applied.decision.now))
                 thread = acquired.applied.decision.thread
                 if thread is not None:
-                    topics.update((f"thread/{thread.thread_key}", f"log/{thread.partition}"))
+                    topics.add(f"log/{thread.partition}")
             insert_receipts(connection, rows)
             return outcomes, xid
 

@@ -48,7 +48,8 @@ class Written:
             thread = applied.decision.thread
             if thread is None:
                 continue
-            found.add(f"thread/{thread.thread_key}")
+            if applied.decision.ends_a_wait:
+                found.add(f"tasks/{thread.thread_key}")
             if applied.decision.events:
                 found.add(f"log/{applied.partition}")
             if applied.decision.run_was_queued:

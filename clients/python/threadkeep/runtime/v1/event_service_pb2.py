@@ -26,7 +26,7 @@ from threadkeep.common.v1 import options_pb2 as threadkeep_dot_common_dot_v1_dot
 from threadkeep.runtime.v1 import event_pb2 as threadkeep_dot_runtime_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)threadkeep/runtime/v1/event_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a!threadkeep/runtime/v1/event.proto\"\x87\x02\n\x0b\x45ventFilter\x12\'\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x12\x1f\n\x06run_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x05runId\x12!\n\x07task_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x06taskId\x12\x1e\n\x05types\x18\x04 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18@R\x05types\x12\x41\n\nvisibility\x18\x05 \x01(\x0e\x32!.threadkeep.runtime.v1.VisibilityR\nvisibility\x12\x1e\n\npartitions\x18\x06 \x03(\x05R\npartitionsB\x08\n\x06\x65xtent\"\xab\x01\n\x11ListEventsRequest\x12:\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.EventFilterR\x06\x66ilter\x12\x1e\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x05\x61\x66ter\x12\x1b\n\tpage_size\x18\x03 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x04 \x01(\tR\tpageToken\"\xb3\x01\n\x12ListEventsResponse\x12\x34\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.threadkeep.runtime.v1.EventR\x06\x65vents\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x16\n\x06\x63ursor\x18\x03 \x01(\x0cR\x06\x63ursor\x12\'\n\x0fpartition_count\x18\x04 \x01(\x05R\x0epartitionCount\"\x91\x02\n\x16SubscribeEventsRequest\x12:\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.EventFilterR\x06\x66ilter\x12 \n\x05\x61\x66ter\x18\x02 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04H\x00R\x05\x61\x66ter\x12\x1f\n\nfrom_start\x18\x03 \x01(\x08H\x00R\tfromStart\x12\x1b\n\x08\x66rom_now\x18\x04 \x01(\x08H\x00R\x07\x66romNow\x12/\n\x0e\x61\x66ter_sequence\x18\x06 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\rafterSequence\x12!\n\x0cinclude_live\x18\x05 \x01(\x08R\x0bincludeLiveB\x07\n\x05start\"\xa8\x02\n\x17SubscribeEventsResponse\x12;\n\x06\x65vents\x18\x01 \x01(\x0b\x32!.threadkeep.runtime.v1.EventBatchH\x00R\x06\x65vents\x12<\n\x04live\x18\x02 \x01(\x0b\x32&.threadkeep.runtime.v1.LiveObservationH\x00R\x04live\x12\x32\n\x03gap\x18\x03 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.LiveGapH\x00R\x03gap\x12=\n\x08\x62ookmark\x18\x04 \x01(\x0b\x32\x1f.threadkeep.runtime.v1.BookmarkH\x00R\x08\x62ookmark\x12\x16\n\x06\x63ursor\x18\x05 \x01(\x0cR\x06\x63ursorB\x07\n\x05\x66rame\"B\n\nEventBatch\x12\x34\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.threadkeep.runtime.v1.EventR\x06\x65vents2\xf5\x01\n\x0c\x45ventService\x12i\n\nListEvents\x12(.threadkeep.runtime.v1.ListEventsRequest\x1a).threadkeep.runtime.v1.ListEventsResponse\"\x06\xaa\x9f\x19\x02\x08\x03\x12z\n\x0fSubscribeEvents\x12-.threadkeep.runtime.v1.SubscribeEventsRequest\x1a..threadkeep.runtime.v1.SubscribeEventsResponse\"\x06\xaa\x9f\x19\x02\x08\x03\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)threadkeep/runtime/v1/event_service.proto\x12\x15threadkeep.runtime.v1\x1a\"threadkeep/common/v1/options.proto\x1a!threadkeep/runtime/v1/event.proto\"\x90\x02\n\x0b\x45ventFilter\x12\'\n\nsession_id\x18\x01 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\tsessionId\x12\x1f\n\x06run_id\x18\x02 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x05runId\x12!\n\x07task_id\x18\x03 \x01(\tB\x06\xb2\x9f\x19\x02\x08\x01H\x00R\x06taskId\x12\x1e\n\x05types\x18\x04 \x03(\tB\x08\xb2\x9f\x19\x04\x08\x02\x18@R\x05types\x12\x41\n\nvisibility\x18\x05 \x01(\x0e\x32!.threadkeep.runtime.v1.VisibilityR\nvisibility\x12\'\n\npartitions\x18\x06 \x03(\x05\x42\x07\xb2\x9f\x19\x03\x18\x80\x08R\npartitionsB\x08\n\x06\x65xtent\"\xab\x01\n\x11ListEventsRequest\x12:\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.EventFilterR\x06\x66ilter\x12\x1e\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04R\x05\x61\x66ter\x12\x1b\n\tpage_size\x18\x03 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x04 \x01(\tR\tpageToken\"\xb3\x01\n\x12ListEventsResponse\x12\x34\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.threadkeep.runtime.v1.EventR\x06\x65vents\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x16\n\x06\x63ursor\x18\x03 \x01(\x0cR\x06\x63ursor\x12\'\n\x0fpartition_count\x18\x04 \x01(\x05R\x0epartitionCount\"\x91\x02\n\x16SubscribeEventsRequest\x12:\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\".threadkeep.runtime.v1.EventFilterR\x06\x66ilter\x12 \n\x05\x61\x66ter\x18\x02 \x01(\x0c\x42\x08\xb2\x9f\x19\x04\x18\x80\x80\x04H\x00R\x05\x61\x66ter\x12\x1f\n\nfrom_start\x18\x03 \x01(\x08H\x00R\tfromStart\x12\x1b\n\x08\x66rom_now\x18\x04 \x01(\x08H\x00R\x07\x66romNow\x12/\n\x0e\x61\x66ter_sequence\x18\x06 \x01(\x03\x42\x06\xb2\x9f\x19\x02 \x01H\x00R\rafterSequence\x12!\n\x0cinclude_live\x18\x05 \x01(\x08R\x0bincludeLiveB\x07\n\x05start\"\xa8\x02\n\x17SubscribeEventsResponse\x12;\n\x06\x65vents\x18\x01 \x01(\x0b\x32!.threadkeep.runtime.v1.EventBatchH\x00R\x06\x65vents\x12<\n\x04live\x18\x02 \x01(\x0b\x32&.threadkeep.runtime.v1.LiveObservationH\x00R\x04live\x12\x32\n\x03gap\x18\x03 \x01(\x0b\x32\x1e.threadkeep.runtime.v1.LiveGapH\x00R\x03gap\x12=\n\x08\x62ookmark\x18\x04 \x01(\x0b\x32\x1f.threadkeep.runtime.v1.BookmarkH\x00R\x08\x62ookmark\x12\x16\n\x06\x63ursor\x18\x05 \x01(\x0cR\x06\x63ursorB\x07\n\x05\x66rame\"B\n\nEventBatch\x12\x34\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1c.threadkeep.runtime.v1.EventR\x06\x65vents2\xf5\x01\n\x0c\x45ventService\x12i\n\nListEvents\x12(.threadkeep.runtime.v1.ListEventsRequest\x1a).threadkeep.runtime.v1.ListEventsResponse\"\x06\xaa\x9f\x19\x02\x08\x03\x12z\n\x0fSubscribeEvents\x12-.threadkeep.runtime.v1.SubscribeEventsRequest\x1a..threadkeep.runtime.v1.SubscribeEventsResponse\"\x06\xaa\x9f\x19\x02\x08\x03\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,6 +41,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTFILTER'].fields_by_name['task_id']._serialized_options = b'\262\237\031\002\010\001'
   _globals['_EVENTFILTER'].fields_by_name['types']._loaded_options = None
   _globals['_EVENTFILTER'].fields_by_name['types']._serialized_options = b'\262\237\031\004\010\002\030@'
+  _globals['_EVENTFILTER'].fields_by_name['partitions']._loaded_options = None
+  _globals['_EVENTFILTER'].fields_by_name['partitions']._serialized_options = b'\262\237\031\003\030\200\010'
   _globals['_LISTEVENTSREQUEST'].fields_by_name['after']._loaded_options = None
   _globals['_LISTEVENTSREQUEST'].fields_by_name['after']._serialized_options = b'\262\237\031\004\030\200\200\004'
   _globals['_SUBSCRIBEEVENTSREQUEST'].fields_by_name['after']._loaded_options = None
@@ -52,17 +54,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EVENTSERVICE'].methods_by_name['SubscribeEvents']._loaded_options = None
   _globals['_EVENTSERVICE'].methods_by_name['SubscribeEvents']._serialized_options = b'\252\237\031\002\010\003'
   _globals['_EVENTFILTER']._serialized_start=140
-  _globals['_EVENTFILTER']._serialized_end=403
-  _globals['_LISTEVENTSREQUEST']._serialized_start=406
-  _globals['_LISTEVENTSREQUEST']._serialized_end=577
-  _globals['_LISTEVENTSRESPONSE']._serialized_start=580
-  _globals['_LISTEVENTSRESPONSE']._serialized_end=759
-  _globals['_SUBSCRIBEEVENTSREQUEST']._serialized_start=762
-  _globals['_SUBSCRIBEEVENTSREQUEST']._serialized_end=1035
-  _globals['_SUBSCRIBEEVENTSRESPONSE']._serialized_start=1038
-  _globals['_SUBSCRIBEEVENTSRESPONSE']._serialized_end=1334
-  _globals['_EVENTBATCH']._serialized_start=1336
-  _globals['_EVENTBATCH']._serialized_end=1402
-  _globals['_EVENTSERVICE']._serialized_start=1405
-  _globals['_EVENTSERVICE']._serialized_end=1650
+  _globals['_EVENTFILTER']._serialized_end=412
+  _globals['_LISTEVENTSREQUEST']._serialized_start=415
+  _globals['_LISTEVENTSREQUEST']._serialized_end=586
+  _globals['_LISTEVENTSRESPONSE']._serialized_start=589
+  _globals['_LISTEVENTSRESPONSE']._serialized_end=768
+  _globals['_SUBSCRIBEEVENTSREQUEST']._serialized_start=771
+  _globals['_SUBSCRIBEEVENTSREQUEST']._serialized_end=1044
+  _globals['_SUBSCRIBEEVENTSRESPONSE']._serialized_start=1047
+  _globals['_SUBSCRIBEEVENTSRESPONSE']._serialized_end=1343
+  _globals['_EVENTBATCH']._serialized_start=1345
+  _globals['_EVENTBATCH']._serialized_end=1411
+  _globals['_EVENTSERVICE']._serialized_start=1414
+  _globals['_EVENTSERVICE']._serialized_end=1659
 # @@protoc_insertion_point(module_scope)
