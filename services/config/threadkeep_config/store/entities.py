@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,6 @@ import sqlalchemy as sa
 from sqlalchemy.sql.expression import ColumnElement
 
 from threadkeep_chassis.database import Connection, contains_text, insert_or_ignore, locked_in_key_order
-from threadkeep_chassis.paging import after_key
 from threadkeep_config.domain.values import API, Content, Entity, EntityType, Key, SourceKind
 from threadkeep_config.domain.views import View
 from threadkeep_config.domain.writes import Change
@@ -35,6 +35,7 @@ from threadkeep_config.store.rows import (
 from threadkeep_config.tables import entities, scopes
 
 NAMES_PER_STATEMENT = 512
+_AFTER_KEY = ("after_type", "after_name", "after_scope_key")
 
 WRITTEN_COLUMNS = ("revision", "deleted", "create_time", "update_time", *CONTENT_COLUMNS)
 
@@ -93,17 +94,33 @@ async def page(
     Tombstones are left out; with `changed_after` those of later revisions are in.
     """
     values: dict[str, Any] = {**view_values(view), "max_bytes": max_bytes, "limit": limit}
-    alive: ColumnElement[bool] = entities.c.deleted.is_(False)
     if changed_after is not None:
-        alive = sa.or_(alive, entities.c.revision > sa.bindparam("changed_after"))
         values["changed_after"] = changed_after
-    statement = sa.select(entities).where(in_view(entities, view), alive, after_key(KEY, after))
     if types:
-        statement = statement.where(entities.c.type.in_(sa.bindparam("types", expanding=True)))
         values["types"] = padded([int(type) for type in types])
+    if after is not None:
+        values.update(zip(_AFTER_KEY, after, strict=True))
+    statement = _page(
+        view.scope_keys is not None, view.own_key is not None, bool(types), after is not None, changed_after is not None
+    )
+    return [entity_of(row) for row in await connection.execute(statement, values)]
+
+
+@lru_cache(32)
+def _page(some_scopes: bool, own: bool, some_types: bool, goes_on: bool, with_changed: bool) -> sa.Select[Any]:
+    """The statement of a page, one object for each form: one made for a single call is compiled, and lies about."""
+    alive: ColumnElement[bool] = entities.c.deleted.is_(False)
+    if with_changed:
+        alive = sa.or_(alive, entities.c.revision > sa.bindparam("changed_after"))
+    view = View(() if some_scopes else None, "" if own else None)
+    statement = sa.select(entities).where(in_view(entities, view), alive)
+    if goes_on:
+        bound = (sa.bindparam(name, type_=column.type) for name, column in zip(_AFTER_KEY, KEY, strict=True))
+        statement = statement.where(sa.tuple_(*KEY) > sa.tuple_(*bound))
+    if some_types:
+        statement = statement.where(entities.c.type.in_(sa.bindparam("types", expanding=True)))
     statement = statement.order_by(*KEY).limit(sa.bindparam("limit"))
-    rows = await connection.execute(bounded(statement, "type", "name", "scope_key"), values)
-    return [entity_of(row) for row in rows]
+    return bounded(statement, "type", "name", "scope_key")
 
 
 async def lock(connection: Connection, key: Key, scope: str) -> Entity | None:
