@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 
 from tests.benchmarks.harness import Case, median_latency
 from tests.benchmarks.stage import Stage
@@ -70,9 +71,9 @@ class _History(Case):
         """Without."""
         return await self.measured(self.callers[1])
 
+    @abstractmethod
     async def measured(self, caller: Caller) -> float:
         """Seconds of a call."""
-        raise NotImplementedError
 
     async def clean_up(self) -> None:
         """Ends the second service."""

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from threadkeep_chassis.database import Connection
 from threadkeep_config.domain import resolution
 from threadkeep_config.domain.manifest import Reference
-from threadkeep_config.domain.values import Entity, EntityType
+from threadkeep_config.domain.values import Entity, EntityType, Key
 from threadkeep_config.domain.views import View
 from threadkeep_config.store.rows import entity_of, padded
 from threadkeep_config.tables import counter, entities, scopes
@@ -72,7 +72,7 @@ async def read_counting(
         counts = resolution.layers(candidates) if reference[0] is EntityType.DEFAULTS else candidates[:1]
         if resolution.winner(candidates) is not None:
             chosen[reference] = list(counts)
-    check(sum(sizes[(int(first.key.type), first.key.name, first.key.scope_key)] for first, *_ in chosen.values()))
+    check(sum(sizes[each[0].key] for each in chosen.values()))
     keys = [(int(one.key.type), one.key.name, one.key.scope_key) for each in chosen.values() for one in each]
     texts = {}
     if keys:
@@ -83,19 +83,19 @@ async def read_counting(
 
 async def _read(
     connection: Connection, statement: sa.Select[Any], references: Sequence[Reference], scope_keys: Sequence[str]
-) -> tuple[int, dict[Reference, list[Entity]], dict[tuple[int, str, str], int]]:
+) -> tuple[int, dict[Reference, list[Entity]], dict[Key, int]]:
     values = {
         "types": padded(sorted({int(type) for type, _ in references})),
         "names": padded(sorted({name for _, name in references})),
         "scope_keys": padded(sorted(set(scope_keys))),
     }
     found: dict[Reference, list[Entity]] = {}
-    sizes: dict[tuple[int, str, str], int] = {}
+    sizes: dict[Key, int] = {}
     revision = 0
     for row in await connection.execute(statement, values):
         revision = row.config_revision
         if row.name is not None:
             entity = entity_of(row)
             found.setdefault((entity.key.type, entity.key.name), []).append(entity)
-            sizes[row.type, row.name, row.scope_key] = row.definition_bytes
+            sizes[entity.key] = row.definition_bytes
     return revision, found, sizes
