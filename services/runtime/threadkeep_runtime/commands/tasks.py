@@ -81,16 +81,9 @@ class TaskUseCases(UseCases):
         self, origin: Origin, task_id: str, reason: str, grace_seconds: float, render: Render
     ) -> Outcome:
         """Raises TaskNotFound, TaskTerminal."""
-
-        def look(connection: SyncConnection) -> Outcome | Task | None:
-            return answered_before(connection, origin.request) or reads.find_task(connection, origin.scope.key, task_id)
-
-        async with self.database.read() as connection:
-            found = await connection.run(look)
+        found = await self._answer_or_task(origin, task_id)
         if isinstance(found, Outcome):
             return found
-        if found is None:
-            raise TaskNotFound()
         command = commands.CancelTask(
             **to_thread(origin, found.session_id), task_id=task_id, reason=reason, grace_seconds=grace_seconds
         )
@@ -101,16 +94,9 @@ class TaskUseCases(UseCases):
 
         Raises TaskNotFound, LimitExceeded.
         """
-
-        def look(connection: SyncConnection) -> Outcome | Task | None:
-            return answered_before(connection, origin.request) or reads.find_task(connection, origin.scope.key, task_id)
-
-        async with self.database.read() as connection:
-            found = await connection.run(look)
+        found = await self._answer_or_task(origin, task_id)
         if isinstance(found, Outcome):
             return found
-        if found is None:
-            raise TaskNotFound()
         command = commands.SetTaskWebhook(**to_thread(origin, found.session_id), task_id=task_id, **rest)
         return await self.submit(origin, command, render)
 
@@ -265,6 +251,18 @@ class TaskUseCases(UseCases):
                         raise ShuttingDown()
         finally:
             draining.cancel()
+
+    async def _answer_or_task(self, origin: Origin, task_id: str) -> Outcome | Task:
+        """What the request was answered before, or else the task that it is about. Raises TaskNotFound."""
+
+        def look(connection: SyncConnection) -> Outcome | Task | None:
+            return answered_before(connection, origin.request) or reads.find_task(connection, origin.scope.key, task_id)
+
+        async with self.database.read() as connection:
+            found = await connection.run(look)
+        if found is None:
+            raise TaskNotFound()
+        return found
 
     async def find_task(self, scope_key: str, task_id: str) -> Task:
         """The task. Raises TaskNotFound."""
